@@ -27,6 +27,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from topdown.analysis.page.release_page import write_page
 from topdown.cli.app import app
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
@@ -59,7 +60,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 @functools.cache  # `mkdocs serve` builds the site again after every change
 def sample_files() -> dict[str, bytes]:
-    """The files of the sample release and the sample report by their places on the site, made by the commands."""
+    """The files of the sample release, its page and the sample report, by their places on the site, as commands make
+    them."""
     found: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, arguments in _SAMPLE_COMMANDS.items():
@@ -72,9 +74,12 @@ def sample_files() -> dict[str, bytes]:
             )
             if done.returncode != 0:
                 raise PluginError(f"topdown {' '.join(arguments)}: {done.stderr}")
+        public = Path(folder, "release", "public")
+        write_page(public, Path(folder, "page.html"))
+        found["samples/page.html"] = Path(folder, "page.html").read_bytes()
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in sorted(Path(folder, "release", "public").iterdir()):
+            for path in sorted(public.iterdir()):
                 archive.write(path, f"public/{path.name}")
                 found[f"samples/public/{path.name}"] = path.read_bytes()
         found["samples/us_counties.zip"] = packed.getvalue()
@@ -126,6 +131,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = markdown.replace("<!-- sample: rows -->", sample_rows("10"))
         markdown = markdown.replace("<!-- sample: files -->", sample_list())
         markdown = markdown.replace("<!-- sample: report -->", "[Open the sample report](samples/report.html).")
+        markdown = markdown.replace("<!-- sample: page -->", "[Open the page](samples/page.html).")
         markdown = markdown.replace("<!-- sample: archive -->", "[Download the folder](samples/us_counties.zip).")
     return _NOTEBOOK.sub(r"](\1.md)", markdown)
 

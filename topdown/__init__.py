@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from topdown.noise import SecureSource, SeededSource
     from topdown.planning.budget import smallest_budget
     from topdown.planning.expected import expected_errors
+    from topdown.planning.spines import Spine
     from topdown.privacy.plan import Plan
     from topdown.privacy.presets import preset
     from topdown.projection.estimate import Estimate
@@ -80,6 +81,7 @@ __all__ = [
     "Schema",
     "SecureSource",
     "SeededSource",
+    "Spine",
     "StatisticPlan",
     "Threshold",
     "Workload",
@@ -155,6 +157,7 @@ _HOMES = {
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
+    "Spine": "topdown.planning.spines",
     "StatisticPlan": "topdown.research.statistic.statistic_plan",
     "Threshold": "topdown.studies.decisions.rules",
     "Workload": "topdown.workload",

@@ -1,7 +1,7 @@
-"""What the top of the program adds to registries of rooms below it, without these knowing the modules that are added.
+"""Lets upper rooms add entries to registries of lower rooms, without the lower rooms importing them.
 
-A module that adds an entry to a registry when it is imported is named here by the package itself, whatever part of it
-is used first; the registry loads it when it is read. So nothing is loaded before it is needed.
+A module that adds an entry to a registry when it is imported is named here when the package is imported; the registry
+imports it at its first use. So nothing is loaded before it is needed.
 """
 
 from __future__ import annotations

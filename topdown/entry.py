@@ -1,6 +1,6 @@
-"""Where the command `topdown` begins: an interrupt ends it in one line also while its libraries are still loading.
+"""The entry point of the command `topdown`: an interrupt ends it with one line, even while libraries are loading.
 
-Imports nothing that takes time before it listens.
+It imports nothing slow before signals are handled.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from types import FrameType
 from topdown.machine.system import THREADS_OF_ALGEBRA, address_space_limit, stack_limit
 
 LEAST_ADDRESSES = 640 << 20
-"""Bytes of address space without which numerical libraries wait for memory, without end, while they load."""
+"""With fewer bytes of address space, numerical libraries wait for memory forever while they load."""
 
 LEAST_STACK = 1 << 20
-"""Bytes of stack for every thread: what brackets within brackets may take, and compiled loops."""
+"""Bytes of stack for every thread, which nested brackets in a file and compiled loops may need."""
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
     _require_limits()
-    # Threads of linear algebra would wait for those of Topdown, busily, on the same processors.
+    # Threads of the linear-algebra libraries would busy-wait on the processors that Topdown's threads use.
     for name in THREADS_OF_ALGEBRA:
         os.environ.setdefault(name, "1")
     from topdown.cli import main as command
@@ -38,8 +38,8 @@ def main() -> None:
 
 
 def _require_limits() -> None:
-    """Refuse limits (``ulimit -v``, ``ulimit -s``) under which libraries do not load, or end the process where nobody
-    can say so, in one line and with the code of bad data.
+    """Refuse limits (``ulimit -v``, ``ulimit -s``) under which libraries do not load, or end the process without a
+    message. Ends with one line and the exit code of bad data.
     """
     for what, limit, least, raised in (
         ("the address space", address_space_limit(), LEAST_ADDRESSES, "(ulimit -v) to 640 MiB"),
@@ -51,8 +51,9 @@ def _require_limits() -> None:
 
 
 def _leave(code: str | int | None) -> None:
-    """End with ``code``, all that is open being closed: without Python's own end, which takes apart what hundreds of
-    libraries hold, object by object, for half a second."""
+    """End with ``code`` after closing everything that is open, without Python's own shutdown, which takes half a second
+    to release the objects of hundreds of libraries.
+    """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError, OSError):
@@ -61,6 +62,8 @@ def _leave(code: str | int | None) -> None:
 
 
 def _end_at_once(number: int, _: FrameType | None) -> None:
-    """Nothing was begun, and nothing is to be tidied; an exception could be swallowed by a library that is loading."""
-    os.write(2, b"stopped: run again to go on\n")
+    """End the process at once: nothing has begun, so nothing is to be cleaned up, and a library that is loading might
+    suppress an exception.
+    """
+    os.write(2, b"stopped: run again to continue\n")
     os._exit(128 + number)

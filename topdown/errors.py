@@ -1,4 +1,4 @@
-"""What can go wrong, as one small hierarchy.
+"""The exceptions of Topdown, in one small hierarchy.
 
 Every message names the node, the level, the value and the remedy, as far as they apply. ``exit_code`` is what
 the command line returns.
@@ -16,7 +16,10 @@ from topdown.wording import LONGEST_MESSAGE, LONGEST_PIECE, escaped, listed, sho
 class TopdownError(ValueError):
     """Base of every error that Topdown raises on purpose.
 
-    A message is one line of printable characters, whatever it quotes, and no longer than a screen.
+    A message is one line of printable characters, whatever it quotes, and fits on a screen.
+
+    Args:
+        message: what is wrong where, with the value and the remedy.
 
     Examples:
         >>> try:
@@ -34,7 +37,7 @@ class TopdownError(ValueError):
 
 
 class ConfigError(TopdownError):
-    """The run's configuration, or an argument, cannot be meant.
+    """The configuration, or an argument, is not valid.
 
     Examples:
         >>> td.project(measurements, "gsl")
@@ -49,6 +52,10 @@ class ConfigError(TopdownError):
 def nearest(name: object, known: Iterable[str]) -> str:
     """ "; did you mean 'a'?", to end the list of known names, where one of them is near ``name``; else nothing.
 
+    Args:
+        name: the name that is not known.
+        known: the names that are known.
+
     Examples:
         >>> td.errors.nearest("gsl", ["gls", "joint"])
         "; did you mean 'gls'?"
@@ -60,6 +67,10 @@ def nearest(name: object, known: Iterable[str]) -> str:
 def near_name(name: object, known: Iterable[str]) -> str | None:
     """Which of ``known`` is nearest to ``name``; None where none is near.
 
+    Args:
+        name: the name that is not known.
+        known: the names that are known.
+
     Examples:
         >>> td.errors.near_name("gsl", ["gls", "joint"])
         'gls'
@@ -70,6 +81,10 @@ def near_name(name: object, known: Iterable[str]) -> str | None:
 def suggest(name: object, known: Iterable[str]) -> str:
     """ "known: 'a', 'b'; did you mean 'a'?", the second half only where a name is near.
 
+    Args:
+        name: the name that is not known.
+        known: the names that are known.
+
     Examples:
         >>> td.errors.suggest("gsl", ["gls", "joint"])
         "known: 'gls', 'joint'; did you mean 'gls'?"
@@ -79,7 +94,11 @@ def suggest(name: object, known: Iterable[str]) -> str:
 
 
 def disagreement(name: object, known: Iterable[str]) -> str:
-    """As `suggest`, where ``name`` and the ``known`` ones are both written by the reader, and either may be wrong.
+    """As `suggest`, if the user wrote both ``name`` and the ``known`` names, and either may be wrong.
+
+    Args:
+        name: a name that one part of the input has.
+        known: the names that another part of it has.
 
     Examples:
         >>> td.errors.disagreement("conty", ["state", "county"])
@@ -92,7 +111,12 @@ def disagreement(name: object, known: Iterable[str]) -> str:
 
 
 def require_known(name: object, known: Iterable[str], what: str) -> None:
-    """Raises `ConfigError` with the names that there are, and the nearest, unless ``name`` is one of ``known``.
+    """Raises `ConfigError` with the known names, and the nearest, unless ``name`` is one of ``known``.
+
+    Args:
+        name: the name that is asked for.
+        known: the names that are known.
+        what: what the name is of, such as "method", for the message.
 
     Examples:
         >>> td.errors.require_known("gls", ["gls", "joint"], "method")
@@ -107,15 +131,15 @@ def require_known(name: object, known: Iterable[str], what: str) -> None:
 
 
 ROW = "\ue000"
-"""Stands in a `DataError`'s message where the row that it is about is named; no text that is quoted has this sign."""
+"""The place of the row's name in the message of a `DataError`; this character does not occur in quoted text."""
 
 
 class DataError(TopdownError):
     """The input table cannot be read as counts on a geography.
 
     Args:
-        row: the row that it is about, counted from 0 in what was given, as the message says where `ROW` stands in
-            it.
+        message: what is wrong, with `ROW` where the row's name belongs.
+        row: the row that it is about, counted from 0 in the table that was given; it replaces `ROW` in the message.
 
     Examples:
         >>> td.read_ppmf("counties.geojson")
@@ -131,11 +155,11 @@ class DataError(TopdownError):
         self._template, self.row = message, row
 
     def of_row(self, row: int) -> Self:
-        """The same error of another row: that of the table from which rows were chosen."""
+        """The same error for ``row``, the row's number in the table from which the rows were chosen."""
         return type(self)(self._template, row=row)
 
     def at(self, place: str) -> Self:
-        """The same error, with its row called ``place``: by its line in a file, say."""
+        """The same error, with ``place`` as the name of its row, such as its line in a file."""
         return type(self)(self._template.replace(ROW, place))
 
 
@@ -175,7 +199,7 @@ class ProjectionError(TopdownError):
 
 
 class BudgetError(TopdownError):
-    """The privacy budget is not well defined, or would be passed.
+    """The privacy budget is not well defined, or would be exceeded.
 
     Examples:
         >>> td.privacy.PureAccountant([td.privacy.LaplaceEvent(level="nation", scale=1)], limit="1/2")
@@ -199,10 +223,9 @@ class InternalError(TopdownError):
 
 
 class PlanError(BudgetError, ConfigError):
-    """What is written of the plan cannot be meant: a name that is not known, shares that are none.
-
-    A mistake in the configuration, unlike a budget that is none or would be passed: it ends with the configuration's
-    exit code.
+    """The description of the plan is not valid, such as an unknown name or shares that are not numbers. This is a
+    mistake in the configuration, unlike a budget that is not well defined or would be exceeded: it ends with the
+    configuration's exit code.
 
     Examples:
         >>> td.Plan(epsilon=1, shares={"nation": "2/3", "state": "2/3"})

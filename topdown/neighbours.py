@@ -1,4 +1,4 @@
-"""Neighbouring tables: which change of one unit's record the privacy guarantee speaks of."""
+"""Neighbouring tables: the change of one unit's record to which the privacy guarantee refers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Literal
 Neighbours = Literal["add-remove", "substitute"]
 
 COUNTS_MOVED: Mapping[str, int] = {"add-remove": 1, "substitute": 2}
-"""How many of a level's disjoint counts one step between neighbours moves, each by 1: the level's L1 sensitivity, and
-its squared L2 sensitivity."""
+"""How many disjoint counts of a level differ between neighbours, each by 1: the level's L1 sensitivity, and its squared
+L2 sensitivity.
+"""
 
 IN_WORDS: Mapping[str, str] = {
     "add-remove": "one is the other with the record of one {unit} added or removed",
     "substitute": "they have the same number of records and differ in the record of one {unit}",
 }
-"""What neighbouring tables are, after "two tables are neighbours if"."""
+"""The definition of neighbouring tables, to follow "two tables are neighbours if"."""

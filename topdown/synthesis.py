@@ -1,4 +1,6 @@
-"""From a release to records, and how well records mimic others: the public face of `microdata` and `research.pmse`."""
+"""Turns a release into records, and measures how well records resemble others: the public interface of `microdata` and
+`research.pmse`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How messages quote what they were given: little of it, nothing that a terminal obeys, nothing that may be a count.
+"""How messages quote input: only a little of it, without control characters, and without anything that may be a count.
 
-Every message that quotes input (a table, TOML, GeoJSON, a manifest, the journal, the ledger) quotes it by a function of
-this module. A piece has at most `LONGEST_PIECE` characters and a list `LONGEST_LIST`, so that a message holds at most
-200 characters of its input beside the paths of files.
+Every message that quotes input (a table, TOML, GeoJSON, a manifest, the journal, the ledger) uses a function of this
+module. A piece has at most `LONGEST_PIECE` characters and a list `LONGEST_LIST`, so that a message has at most 200
+characters of its input besides the paths of files.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ WITHHELD = "(not shown: it may be a count)"
 
 # Groups of digits as people write them: 1,234,567, 1 234 567, 1'234'567, 1.234.567, 1_234_567.
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[\s,.'’_-]+(?=\d)")
-# A number after a few letters is a word with them, as in "P0010001" or "E12000007"; after a longer word it may be the
-# next field, whose separator was lost.
+# Digits after a few letters belong to a code, as in "P0010001" or "E12000007"; after a longer word they may be the next
+# field, whose separator was lost.
 _NUMBER = re.compile(r"(?<![^\W\d_])(?<!\d)\d{4,}|(?<![^\W\d_])[^\W\d_]{4,}_?[1-9]\d{4,}")
 _LONE_NUMBER = re.compile(r"(?<!\w)\d+(?!\w)")
-# A number after a single letter; in names of variables it begins with a zero, or is shorter.
+# Digits after a single letter; in names of variables they begin with a zero, or are fewer.
 _LETTER_AND_COUNT = re.compile(r"(?<![^\W_])[^\W\d_][1-9]\d{5,}")
 
 
@@ -53,7 +53,7 @@ def escaped_json(text: str) -> str:
 
 
 def shown(value: object, most: int = LONGEST_PIECE) -> str:
-    """``value`` as its repr, of at most ``most`` characters of it: for settings and names, not for a table's values."""
+    """The repr of ``value``, at most ``most`` characters of it: for settings and names, not for a table's values."""
     if isinstance(value, str):
         return repr(value) if len(value) <= most else repr(value[:most]) + "..."
     if isinstance(value, int) and value.bit_length() > 3 * most:
@@ -63,13 +63,13 @@ def shown(value: object, most: int = LONGEST_PIECE) -> str:
 
 
 def unquoted(name: str, most: int = LONGEST_PIECE) -> str:
-    """``name`` as it stands in a sentence, without quotes, for names that the configuration gives."""
+    """``name`` without quotes, for names that the configuration gives."""
     text = escaped(name)
     return text if len(text) <= most else f"{text[:most]}..."
 
 
 def figure(value: object) -> str:
-    """A number that the configuration gives, as it is written."""
+    """A number of the configuration, as it is written there."""
     return shown(value) if isinstance(value, int) else unquoted(str(value))
 
 
@@ -89,25 +89,26 @@ def listed(values: Iterable[object], most: int = LONGEST_LIST) -> str:
 
 
 def shown_path(path: str | Path) -> str:
-    """``path``, escaped; of a very long one the beginning and the end."""
+    """``path``, escaped; a very long one is shortened to its beginning and end."""
     text, half = escaped(str(path)), LONGEST_PATH // 2
     return text if len(text) <= LONGEST_PATH else f"{text[:half]}...{text[-half:]}"
 
 
 def may_hold_a_count(text: str) -> bool:
-    """Whether a number of four digits or more stands in what a message would show of ``text``, however written."""
+    """Whether the part of ``text`` that a message would show has a number of four digits or more, however written."""
     return _NUMBER.search(_BETWEEN_DIGITS.sub("", text[: 2 * LONGEST_PIECE])) is not None
 
 
 def may_hold_a_marked_count(text: str) -> bool:
-    """The same where a letter may stand before a count, as where no code and no name of a variable is expected."""
+    """As `may_hold_a_count`, where a letter may precede a count, since no code and no name of a variable is
+    expected.
+    """
     return may_hold_a_count(text) or _LETTER_AND_COUNT.search(text[: 2 * LONGEST_PIECE]) is not None
 
 
 def passes_as_name(name: object) -> bool:
-    """Whether the name of a column may be shown: short, on one line, with a letter, without a number in it.
-
-    What stands in the first line of a table that has no header, or after a quote that is not closed, does not pass.
+    """Whether the name of a column may be shown: short, on one line, with a letter, without a number in it. Values in
+    the first line of a table without a header, or after a quote that is not closed, are not shown.
     """
     return (
         isinstance(name, str)
@@ -120,24 +121,24 @@ def passes_as_name(name: object) -> bool:
 
 
 def column_names(names: Iterable[object]) -> str:
-    """What columns a table has, to follow "it has": a few whose names pass as names, and how many others."""
+    """The columns of a table, to follow "it has": a few that `passes_as_name`, and how many others."""
     known = list(names)
     passed = [repr(name) for name in known if passes_as_name(name)]
     others = len(known) - len(passed)
     if not known:
         return "none"
     if not passed:
-        return f"{others:,} whose names do not read as names{_NO_HEADER}"
-    return joined(passed) + (f", and {others:,} whose names do not read as names{_NO_HEADER}" if others else "")
+        return f"{others:,} whose names do not look like names{_NO_HEADER}"
+    return joined(passed) + (f", and {others:,} whose names do not look like names{_NO_HEADER}" if others else "")
 
 
 def column_name(name: object) -> str:
-    """One column's name, or a word for it where it does not pass as a name."""
-    return repr(name) if passes_as_name(name) else "(not shown: it does not read as a name)"
+    """One column's name, or a replacement if it does not look like a name."""
+    return repr(name) if passes_as_name(name) else "(not shown: it does not look like a name)"
 
 
 def of_the_value(value: object) -> str:
-    """ " 'many'", to follow "the value", where it is text without any digit; else nothing: it may be a count."""
+    """ " 'many'", to follow "the value", if it is text without digits; otherwise nothing, since it may be a count."""
     is_word = isinstance(value, str) and value.strip() != "" and not any(c.isnumeric() for c in value)
     return f" {shown(value)}" if is_word else ""
 
@@ -151,16 +152,16 @@ DAMAGED = "its content is damaged, or of another kind"
 NOT_UTF8 = "it is not UTF-8 text; save it as UTF-8"
 FAILED = "input or output failed"
 FETCH = "get the release again from whoever published it"
-"""What remains where a release is not what was written."""
+"""The remedy if a release was changed after it was written."""
 
 
 def reason(error: BaseException, otherwise: str = DAMAGED) -> str:
-    """What went wrong, by the kind of ``error``: never by its text, which may hold what was read."""
+    """The cause of ``error``, from its type: never from its text, which may contain input."""
     if isinstance(error, MemoryError):
-        return "the memory is full"
+        return "out of memory"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
-    # Two of Arrow's own phrases, which hold nothing of the file.
+    # Two of Arrow's messages, which contain nothing of the file.
     if "Empty CSV file" in str(error):
         return "it has no rows, or a quote in it is not closed"
     if isinstance(error, UnicodeError) or "UTF8" in str(error):

@@ -1,6 +1,6 @@
 """Cut the small tables of this folder out of the full ones: ``python data/small/derive.py FOLDER [OUTPUT]``.
 
-FOLDER holds the full tables under the names that README.md gives. Rows are copied as they are, but for the three tables
+FOLDER holds the full tables under the names that README.md gives. Rows are copied as they are, but for the tables
 that are computed from the whole redistricting file: its persons, its blocks, and what is public about these. What the
 tables add up to is checked in tests/system/test_data.py.
 """
@@ -26,8 +26,11 @@ TRACTS = ("44003021200", "44007000500")
 KENYAN_COUNTY = "MOMBASA"
 PROTOTYPE = "ri_pl94_2018_prototype"
 PERSONS, BLOCKS, FACILITIES = "ri_pl94_2018_persons", "ri_pl94_2018_blocks", "ri_pl94_2018_facilities"
+TOTALS = "ri_pl94_2018_totals"
 PROTOTYPE_TRACT = "44007000500"
 GEOCODE, SUMMARY_LEVEL, RECORD = 9, 2, 7
+DISTRICTS = {"senate": 67, "house": 72, "voting": 77}
+"""The fields of the geographic header that say which districts a block lies in."""
 
 
 def rows_of(path: Path, keep: Callable[[dict[str, str]], bool], into: Path) -> None:
@@ -83,6 +86,7 @@ def redistricting(folder: Path, output: Path) -> None:
         for unit, number, place in zip(block, cell, places, strict=True)
     )
     written(output / f"{PERSONS}.csv", ["block", *schema.names, "persons"], rows)
+    written(output / f"{TOTALS}.csv", ["block", "persons"], zip(codes, values.sum(axis=1).tolist(), strict=True))
     homes = file.table("H1", "block")
     units, quarters = homes["H0010001"].to_numpy(), file.table("P5", "block")
     names = homes["name"].tolist()
@@ -98,6 +102,16 @@ def redistricting(folder: Path, output: Path) -> None:
             if quarters.iloc[unit, 2 + field]:
                 there.append((code, "hhgq", kind, 1, ""))
     written(output / f"{FACILITIES}.csv", ["geoid", "query", "answer", "lower", "upper"], there)
+
+
+def districts(folder: Path, into: Path) -> None:
+    """The districts of every kind that the redistricting file's blocks lie in, a table each."""
+    into.mkdir(exist_ok=True)
+    lines = (folder / "rigeo2018_2020Style.pl").read_text(encoding="latin-1").splitlines()
+    blocks = [fields for line in lines if (fields := line.split("|"))[SUMMARY_LEVEL] == "750"]
+    for kind, field in DISTRICTS.items():
+        rows = sorted((fields[GEOCODE], fields[field]) for fields in blocks)
+        written(into / f"{kind}.csv", ["block", "district"], rows)
 
 
 def derive(source: Path, output: Path = HERE) -> None:
@@ -135,6 +149,7 @@ def derive(source: Path, output: Path = HERE) -> None:
     )
     prototype(source / PROTOTYPE, output / PROTOTYPE)
     redistricting(source / PROTOTYPE, output)
+    districts(source / PROTOTYPE, output / "ri_pl94_2018_districts")
 
 
 if __name__ == "__main__":

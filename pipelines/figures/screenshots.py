@@ -1,8 +1,10 @@
-"""Take the pictures of a study's report: docs/figures/report.png, report_findings.png and report_margins.png.
+"""Take the pictures of a study's report: docs/figures/report.png, report_findings.png and report_margins.png; and of
+the page of a release, release_page.png.
 
-topdown study pipelines/us_counties_study.toml && python pipelines/figures/screenshots.py
+topdown study pipelines/us_counties_study.toml && python pipelines/figures/screenshots.py [PICTURE...]
 
-Needs Chromium, and Pillow, which matplotlib brings. A picture begins at a section's title.
+docs/release_page.md has the commands that make the other page. Needs Chromium, and Pillow, which matplotlib brings. A
+picture begins at a section's title.
 """
 
 from __future__ import annotations
@@ -17,20 +19,34 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "output" / "us_counties_study" / "internal" / "report.html"
-PICTURES = {"report": ("favoured", 460), "report_findings": ("", 560), "report_margins": ("coverage", 760)}
-"""By the picture's name the section, and the height in pixels at a width of 1,000."""
+RELEASE_PAGE = ROOT / "output" / "us_counties" / "page.html"
+PICTURES = {
+    "report": (REPORT, "favoured", 460),
+    "report_findings": (REPORT, "", 560),
+    "report_margins": (REPORT, "coverage", 760),
+    "release_page": (RELEASE_PAGE, "map", 1160),
+}
+"""By the picture's name the page, the section, and the height in pixels at a width of 1,000."""
+
+CHOICE = """<script type="module">
+while (!document.body.dataset.ready) await new Promise(go => setTimeout(go, 20));
+document.getElementById("paste-a").value = "48371, 48043, 48377";
+document.querySelector("[data-add=paste-a]").click();
+</script></body>"""
+"""What is chosen in the page of a release: three counties of Texas."""
 
 
-def main(report: Path = REPORT) -> None:
-    """Takes all of them."""
+def main(*names: str) -> None:
+    """Takes those that are named, or all."""
     browser = next(found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name)))
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=20000"]
     flags += ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    for name, (section, height) in PICTURES.items():
+    for name in names or PICTURES:
+        made, section, height = PICTURES[name]
         path = ROOT / "docs" / "figures" / f"{name}.png"
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder, "page.html")
-            page.write_text(beginning_at(section, report.read_text(encoding="utf-8")), encoding="utf-8")
+            page.write_text(beginning_at(section, made.read_text(encoding="utf-8")), encoding="utf-8")
             profile, size = f"--user-data-dir={folder}/profile", f"--window-size=1000,{height}"
             subprocess.run(
                 [browser, *flags, profile, size, f"--screenshot={path}", page.as_uri()],
@@ -45,8 +61,9 @@ def main(report: Path = REPORT) -> None:
 def beginning_at(section: str, page: str) -> str:
     """The page without what stands above a section's title."""
     above = f".notice, header, main > :not(#{section}, #{section} ~ *)" if section else ".notice"
+    page = CHOICE.join(page.rsplit("</body>", 1)) if section == "map" else page
     return page.replace("</head>", f"<style>{above} {{ display: none }}</style></head>", 1)
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -84,6 +84,7 @@ def pmse_options(description: str | None, repeats: int, cp: float = 0.001, depth
     parser.add_argument("--epsilon", nargs="+", default=["1/4", "1/2", "1"], help="of the walks")
     parser.add_argument("--depth", type=int, nargs="+", default=depth, help="of the trees of the walk's quality")
     parser.add_argument("--cp", type=float, default=cp, help="of the trees that judge, rpart's")
+    parser.add_argument("--leaf", type=int, help="Table 1: the fewest records of a leaf; as rpart if left out")
     parser.add_argument("--bounds", type=float, default=4.0, help="in standard deviations")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--results", type=Path, default=RESULTS, help="where repeats are kept")

@@ -1,8 +1,9 @@
 """Table 1 and Figure 1: how often one record moves the pMSE of a greedy tree by more than the sensitivity bound.
 
-``python pipelines/paper/pmse_table_1.py [--repeats N]``, which can be stopped and goes on where it was. One record of
-the original data gets N(0, 25) added; the synthetic data is drawn from parameters of the prior. A tree of depth d is
-the fully grown one cut off at d. Pairs of neighbours are made and counted in batches of up to 1,000; of the first
+``python pipelines/paper/pmse_table_1.py [--repeats N] [--leaf K]``, which can be stopped and goes on where it was. One
+record of the original data gets N(0, 25) added; the synthetic data is drawn from parameters of the prior. A tree of
+depth d is the fully grown one cut off at d; its leaves have 7 records at least and what is split 20, as rpart's, or K
+and twice K. Pairs of neighbours are made and counted in batches of up to 1,000, the same ones for every K; of the first
 10,000 the changes themselves are kept, and drawn as Figure 1.
 """
 
@@ -33,7 +34,7 @@ arguments = pmse_options(__doc__, 1000)
 n = arguments.records
 batch = min(1000, arguments.repeats)
 labels = np.repeat([0, 1], n)
-rules = CART()
+rules = CART() if arguments.leaf is None else CART(min_leaf=arguments.leaf, min_split=2 * arguments.leaf)
 
 
 def values(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -87,8 +88,9 @@ def repeat(number: int) -> list[dict[str, object]]:
     ]
 
 
+NAME = "pmse_table_1" if arguments.leaf is None else f"pmse_table_1_leaf_{arguments.leaf}"
 settings = {"records": n, "spread": arguments.spread, "seed": arguments.seed, "batch": batch}
-rows = repeats_of("pmse_table_1", -(-arguments.repeats // batch), settings, repeat, arguments.results)
+rows = repeats_of(NAME, -(-arguments.repeats // batch), settings, repeat, arguments.results)
 found = rows.groupby(["depth", "cp"]).agg(
     {"pairs": "sum", "beyond_paper": "sum", "beyond_exact": "sum", "largest": "max"}
 )
@@ -126,4 +128,5 @@ for bound in (-1, 1):
 axes.set_yscale("symlog", linthresh=1, linscale=1.5)
 axes.set_xticks(range(len(DEPTHS)), [f"depth {name}" for name in NAMES])
 axes.set(ylabel="change of the pMSE, in units of 1/n", title=f"{len(drawn):,} changes by depth, cp 0.01")
-save(figure, "pmse_figure_1", arguments.figures)
+if arguments.leaf is None:
+    save(figure, "pmse_figure_1", arguments.figures)

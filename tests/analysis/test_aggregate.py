@@ -123,11 +123,14 @@ def test_files_of_two_columns_go_with_files_of_three(public: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("unit,district\n1001,7\n1003,8\n", "none of its units, such as '1001', is in the release.*leading zeros"),
-        ("unit,district\n01001,7\n01009,8\n", "1 of 2 units are not in the release, such as '01009'.*--skip-unknown"),
+        ("unit,district\n1001,7\n1003,8\n", "none of its units, such as '1001', is in the geography.*leading zeros"),
+        ("unit,district\n01001,7\n01009,8\n", "1 of 2 units are not in the geography, such as '01009'.*--skip-unknown"),
         ("unit,district\n01001,7\n01,8\n", "its units are of several levels .state, county."),
         ("unit,district\n01001,7\n01001,8\n", "unit '01001' is assigned twice"),
-        ("unit,part,district\n01001,1,7\n", "which of them says the district is not clear; name it with --district"),
+        (
+            "unit,part,district\n01001,1,7\n",
+            "it is not clear which of them has the districts; give a table of two, or where there is --district",
+        ),
         ("unit\n01001\n", "has one column"),
         ("unit,district\n", r"cd\.csv: has no units; give a row for every unit"),
     ],

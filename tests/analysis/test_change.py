@@ -78,7 +78,7 @@ def test_two_releases_of_one_draw_and_units_of_one_alone_are_refused(
     again = project_measurements(load_project(tmp_path / "again.toml")).public
     done = topdown("query", now, "--sum", "01", "--minus-release", again)
     assert done.returncode == 2
-    assert "is of the same measurements as" in done.stderr
+    assert "has the same measurements as" in done.stderr
     fewer = released(tmp_path / "fewer", frame.iloc[:2])
     done = topdown("query", now, "--sum", "02", "--minus-release", fewer)
     assert done.returncode == 3

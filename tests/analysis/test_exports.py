@@ -106,7 +106,7 @@ REFUSED: dict[str, tuple[list[str], str, str]] = {
     "no outlines": (["geoparquet"], "", "output.exports, geoparquet: a map needs outlines"),
     "outlines of nobody": (
         ["geoparquet"], '[exports]\ngeometry = "blocks.geojson"',
-        "output.exports, geoparquet: .*no outline's property is the GEOID of a unit",
+        "output.exports, geoparquet: .*no outline has the GEOID of a unit among its properties",
     ),
     "an unknown query": (
         ["geoparquet"], '[exports]\ngeometry = "blocks.geojson"\nquery = "h2"', "geoparquet: unknown part of",
@@ -142,7 +142,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_drawn(tmp_path: P
 def test_exports_of_another_release_are_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     (tmp_path / "output" / "exports").mkdir(parents=True)
     (tmp_path / "output" / "exports" / "made.json").write_text("{}")
-    with pytest.raises(ConfigError, match="exports is there already, of another release; move it away"):
+    with pytest.raises(ConfigError, match="exports exists already, for another release; move it away"):
         pipeline.run(load_config(of_units(tmp_path, ["ppmf"])))
     assert [path.name for path in (tmp_path / "output").iterdir()] == ["exports"]
 
@@ -153,7 +153,7 @@ def test_units_that_a_form_has_no_place_for_are_refused_before_anything_is_drawn
     (tmp_path / "run.toml").write_text(
         text + '\n[schema]\nh1 = ["vacant", "occupied"]\n[output]\nexports = ["nmf", "ppmf"]\n'
     )
-    with pytest.raises(DataError, match=r"output.exports, ppmf: county '01001': a block of this file has a code"):
+    with pytest.raises(DataError, match=r"output.exports, ppmf: county '01001': blocks of this file have codes"):
         pipeline.run(load_config(tmp_path / "run.toml"))
     assert not (tmp_path / "output" / "public").exists()
 

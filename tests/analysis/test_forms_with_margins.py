@@ -132,7 +132,7 @@ def test_codes_that_sdmx_has_no_place_for_are_refused_before_anything_is_drawn(
         "widths = { state = 2, county = 5 }", 'levels = ["nation", "state", "county"]'
     )
     (tmp_path / "run.toml").write_text(text + '[output]\nexports = ["sdmx"]\n')
-    with pytest.raises(DataError, match=r"output.exports, sdmx: unit '01 001' cannot be a code of SDMX"):
+    with pytest.raises(DataError, match=r"output.exports, sdmx: unit '01 001' cannot be a code in SDMX"):
         pipeline.run(load_config(tmp_path / "run.toml"))
     assert not (tmp_path / "output" / "public").exists()
 
@@ -161,8 +161,8 @@ def test_a_workbook_has_codes_and_formulas_as_text(tmp_path: Path, frame: pd.Dat
 
 def test_names_that_would_make_two_columns_of_one_name_are_refused(tmp_path: Path, frame: pd.DataFrame) -> None:
     for cell, form, words in (
-        ("adults_cv", "xlsx", "'adults' is called as another column"),
-        ("NAM", "acs", "'NAM' with E"),
+        ("adults_cv", "xlsx", "'adults' has the same name as another column"),
+        ("NAM", "acs", "column 'NAM' would be called NAME"),
     ):
         frame.rename(columns={"children": cell}).to_csv(tmp_path / "table.csv", index=False)
         text = RUN_TOML.replace('"children"', f'"{cell}"') + f'[output]\nexports = ["{form}"]\n'

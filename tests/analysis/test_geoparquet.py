@@ -80,7 +80,7 @@ def test_outlines_that_cannot_be_meant_are_refused(public: Path, outlines: gpd.G
         assert not (tmp_path / "out.parquet").exists()
 
     outlines.assign(GEOID=outlines["GEOID"].str.lstrip("0")).iloc[:3].to_file(tmp_path / "zeros.geojson")
-    refused("no outline's property is the GEOID of a unit.*leading zeros", "zeros.geojson")
+    refused("no outline has the GEOID of a unit among its properties.*leading zeros", "zeros.geojson")
     pd.concat([outlines, outlines.iloc[:1]]).to_file(tmp_path / "twice.geojson")
     refused("two outlines of county '01001'", "twice.geojson")
     refused("no such file", "nothing.geojson")

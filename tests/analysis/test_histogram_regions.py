@@ -167,7 +167,9 @@ def test_a_share_may_be_of_any_answer_that_holds_the_part(
 
 
 def test_a_share_of_what_it_is_no_part_of_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a share is of the same answer at other units, or of the total"):
+    with pytest.raises(
+        ConfigError, match="a share is of the same answer at other units, or, at the same units, of the total"
+    ):
         Regions(measured(1)).share(*(
             AnswerSum((np.array([node]), np.ones(1)), td.Query.parse(query, SCHEMA), 1)
             for node, query in ((3, "age"), (3, "sex"))

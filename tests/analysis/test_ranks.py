@@ -72,7 +72,7 @@ def test_the_command_prints_the_ranks(toy_run: Path, topdown: Command, text: str
     public = pipeline.run(load_config(toy_run)).public
     done = topdown("rank", public, "--level", "county", "--first", "2", "--format", "json")
     assert done.returncode == 0
-    assert "3 units are ranked; the true ranks of all of them are within" in done.stderr
+    assert "3 units are ranked; the true ranks of all of them are between" in done.stderr
     found = td.read_release(public)
     expected = td.rank(found.measurements, found.release, "county").head(2)
     rows = json.loads(done.stdout)

@@ -99,7 +99,7 @@ def test_a_release_is_summed_by_them(folder: Path, topdown: Command) -> None:
     assert tracts["value"].sum() == found[found["assignment"] == "county"]["value"].sum() == released.sum()
     again = topdown("aggregate", public)
     assert again.returncode == 2
-    assert "give files of units and their districts with --by, or levels with --tabulation" in again.stderr
+    assert "give either files of units and their districts with --by, or levels with --tabulation" in again.stderr
 
 
 def test_a_redistricting_file_is_written_of_true_units(folder: Path, tmp_path: Path, topdown: Command) -> None:
@@ -131,7 +131,7 @@ def test_a_geography_without_blocks_is_refused(folder: Path) -> None:
 
 def test_blocks_by_geoid_are_refused() -> None:
     there = td.Geography.from_geoids(["440010101001000"], {"block": 15}, root="44", root_level="state")
-    with pytest.raises(DataError, match="the blocks have no codes of the spine"):
+    with pytest.raises(DataError, match="the blocks do not have the codes of the spine"):
         td.tabulation_units(there, "tract")
 
 

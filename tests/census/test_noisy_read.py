@@ -299,10 +299,11 @@ DAMAGES: dict[str, tuple[str, str, Callable[[files.Rows], files.Rows | None], st
         "State", "DPQuery", _set("hhgq", "hhgq9"), r"query 'total_dpq': unknown recode of 'hhgq': 'hhgq9'",
     ),
     "a name that its columns deny": (
-        "State", "DPQuery", _set("query_name", "total_dpq", 1), "column 'cenrace' says '\\*', 'cenrace'",
+        "State", "DPQuery", _set("query_name", "total_dpq", 1), "column 'cenrace' has several values, '\\*', 'cenrace'",
     ),
     "a name of another query": (
-        "State", "DPQuery", _set("query_name", "cenrace * total_dpq"), "query 'cenrace .* and its columns say 'total'",
+        "State", "DPQuery", _set("query_name", "cenrace * total_dpq"), "query 'cenrace .*, but its columns are "
+"those of 'total'",
     ),
     "a wrong shape": (
         "Block", "DPQuery", _set("query_shape", [1, 1, 1, 2]), r"query_shape is \[1, 1, 1, 2\], and its columns say",
@@ -423,10 +424,12 @@ def test_bytes_that_were_spoilt_are_named(root: Path) -> None:
     ("gone", "said"),
     [
         ("US_Person_PL_PROD", "has no folder US_Person_PL_PROD, in which pl94-persons are"),
-        ("US_Person_PL_PROD/Tract.parquet", r"Constraint/State=044: is not there, and says which units"),
-        ("US_Person_PL_PROD/County.parquet/Constraint/State=144", r"County.parquet/Constraint/State=144: is not there"),
-        ("US_Person_PL_PROD/Block.parquet/DPQuery", r"DPQuery/State=044: is not there, and 8 units of level 'block'"),
-        ("US_Person_PL_PROD/State.parquet/DPQuery/State=144", r"DPQuery/State=144: is not there, and 1 unit"),
+        ("US_Person_PL_PROD/Tract.parquet", r"Constraint/State=044: is missing; it lists the units of level 'tract'"),
+        ("US_Person_PL_PROD/County.parquet/Constraint/State=144", r"County.parquet/Constraint/State=144: is missing"),
+        ("US_Person_PL_PROD/Block.parquet/DPQuery", r"DPQuery/State=044: is missing; it should have 8 units of "
+"level 'block'"),
+        ("US_Person_PL_PROD/State.parquet/DPQuery/State=144", r"DPQuery/State=144: is missing; it should have 1 "
+"unit of"),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_named(root: Path, gone: str, said: str) -> None:
@@ -463,7 +466,7 @@ def test_values_that_do_not_fit_are_refused_before_they_are_read(made: Path, mon
 
 
 def test_a_state_that_is_not_there_is_refused(made: Path) -> None:
-    with pytest.raises(DataError, match=r"State.parquet/Constraint/State=050: is not there"):
+    with pytest.raises(DataError, match=r"State.parquet/Constraint/State=050: is missing"):
         td.read_noisy_measurements(made, state="50")
 
 

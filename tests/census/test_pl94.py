@@ -163,7 +163,7 @@ def test_what_does_not_add_up_or_fit_is_named(
 def test_missing_members_and_files_are_named(written: Path, tmp_path: Path) -> None:
     shutil.copytree(written, tmp_path / "part")
     (tmp_path / "part" / "ri000022020.pl").unlink()
-    with pytest.raises(DataError, match=r"the members '02' are not there"):
+    with pytest.raises(DataError, match=r"the members '02' are missing"):
         td.read_pl94(tmp_path / "part")
     (tmp_path / "part" / "ri000022020.pl").write_text("a|b\n")
     with pytest.raises(DataError, match=r"its records have 2 fields; those of the layout of 2020 have 97"):

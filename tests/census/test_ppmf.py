@@ -85,7 +85,7 @@ def test_the_codes_are_those_of_the_layout(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_the_layout_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="a block of this file has a code of 15 digits"):
+    with pytest.raises(DataError, match="blocks of this file have codes of 15 digits"):
         td.write_ppmf(released([*BLOCKS[:2], "44001"]), tmp_path / "persons.csv")
     with pytest.raises(DataError, match="the release's attributes are 'sex'"):
         td.write_ppmf(released(BLOCKS, td.Schema.from_mapping({"sex": [str(k) for k in range(20)]})), tmp_path / "x")
@@ -130,7 +130,7 @@ def test_records_in_memory_are_counted_by_preset(tmp_path: Path) -> None:
     frame = pd.read_csv(td.write_ppmf(release, tmp_path / "persons.csv"), dtype=str)
     counts = td.Counts.from_records(frame, release.geography, preset="pl94-2020-us")
     assert (counts.values[1:] == release.answers("block", "detailed")).all()
-    with pytest.raises(ConfigError, match="leave geoid and schema out"):
+    with pytest.raises(ConfigError, match="leave out geoid and schema"):
         td.Counts.from_records(frame, release.geography, geoid="TABBLK", preset="pl94-2020-us")
     with pytest.raises(ConfigError, match="give geoid and schema, or a preset"):
         td.Counts.from_records(frame, release.geography)

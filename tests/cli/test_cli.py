@@ -112,17 +112,22 @@ def test_check_writes_nothing(main, toy_run: Path) -> None:  # type: ignore[no-u
     ("old", "new", "code", "says"),
     [
         ("epsilon =", "epsilom =", 2, "unknown key privacy.epsilom; did you mean 'epsilon'"),
-        ("epsilon = 1.0", "epsilon = 1.0\nseed = 1", 2, "takes no seed"),
+        ("epsilon = 1.0", "epsilon = 1.0\nseed = 1", 2, "has no seed"),
         ("table.csv", "gone.csv", 3, "o such file"),
         ("county = 5", "county = 4", 3, "has 5 characters"),
         ("county = 0.5", "county = 0.4", 2, "add up to 0.9"),
         ("county = 0.5", "county = -0.5", 2, "a share is 0 or more"),
         ("county = 0.5", 'county = "half"', 2, "give a finite number or a fraction"),
-        ("county = 0.5", "count = 0.5", 2, "names level 'count', which is not there"),
+        ("county = 0.5", "count = 0.5", 2, "names level 'count', which the geography does not have"),
         ("state = 0.3, ", "", 2, "add up to 0.7"),
         ("epsilon = 1.0", 'mechanism = "geometrical"\nepsilon = 1.0', 2, "unknown mechanism 'geometrical'"),
         ("epsilon = 1.0", 'neighbours = "substitution"\nepsilon = 1.0', 2, "unknown neighbours 'substitution'"),
-        ("epsilon = 1.0", 'invariants = ["nations"]\nepsilon = 1.0', 2, "names level 'nations', which is not there"),
+        (
+            "epsilon = 1.0",
+            'invariants = ["nations"]\nepsilon = 1.0',
+            2,
+            "names level 'nations', which the geography does not have",
+        ),
         ("epsilon = 1.0", "epsilon = 0", 5, "above 0"),
     ],
 )
@@ -201,3 +206,14 @@ def test_commands_and_options_are_completed_by_the_shell() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **asked}, check=False
     )
     assert done.stdout.split() == ["check"]
+
+
+def test_what_reads_and_prepares_a_run_loads_no_solver_no_charts_and_no_tests_of_hypotheses() -> None:
+    program = (
+        "import sys\n"
+        "import topdown.pipeline.run\n"
+        "from topdown.config import load_config\n"
+        "loaded = {'altair', 'cvxpy', 'networkx', 'scipy.optimize', 'scipy.stats'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -45,7 +45,7 @@ def test_an_unknown_format_is_refused_with_those_there_are(public: Path, topdown
 def test_an_output_that_is_there_is_refused(public: Path, topdown: Command) -> None:
     done = topdown("export", public, "--format", "nmf", "--output", public)
     assert done.returncode == 2
-    assert "is there already; give another --output" in done.stderr
+    assert "exists already; give another --output" in done.stderr
 
 
 def test_a_release_without_a_product_of_its_attributes_is_refused(

@@ -18,12 +18,12 @@ from topdown.pipeline.input.reading import read_input
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (("epsilon = 1.0", "epsilon = 1,5"), r"not TOML: .*line \d+.*decimals have a point: 1.5"),
+        (("epsilon = 1.0", "epsilon = 1,5"), r"not TOML: .*line \d+.*write decimals with a point: 1.5"),
         (("epsilon = 1.0", 'epsilon = "1,5"'), "decimals have a point: 1.5"),
-        (("epsilon = 1.0", "epsilon = 1.0\nepsilon = 2.0"), "given before: keep one of the two"),
+        (("epsilon = 1.0", "epsilon = 1.0\nepsilon = 2.0"), "given twice: keep one of the two"),
         (('cells = ["adults", "children"]', 'cells = "men"'), r'input.cells: give a list: cells = \["men"\]'),
         (('cells = ["adults", "children"]', 'cells = ["adults", "adults"]'), "input.cells names 'adults' twice"),
-        (('cells = ["adults", "children"]', "cells = []"), r"input.cells: is empty; give some, such as cells = \["),
+        (('cells = ["adults", "children"]', "cells = []"), r"input.cells: is empty; give at least one, such as cells"),
         (("[privacy]", "[output]\nconfidence = 95\n[privacy]"), "give a number below 1, such as 0.95 for 95 %"),
         (("[privacy]", "[output]\nwide = []\n[privacy]"), "output.wide: give true or false"),
         (("[privacy]", '[input.labels]\nsex = "men"\n[privacy]'), r"such as \[input.labels.sex\] and below it"),
@@ -48,7 +48,7 @@ def test_a_wrong_line_gets_the_right_form(change: tuple[str, str], says: str, tm
 
 def test_a_file_that_is_not_utf8_is_named_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_bytes(('title = "x"\n# für\n' + RUN_TOML).encode("latin-1"))
-    with pytest.raises(ConfigError, match="line 2 is not UTF-8, as TOML has to be"):
+    with pytest.raises(ConfigError, match="line 2 is not UTF-8, which TOML requires"):
         load_config(tmp_path / "run.toml")
 
 

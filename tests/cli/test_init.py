@@ -63,7 +63,8 @@ def blocks() -> pd.DataFrame:
 def test_codes_alone_give_widths_and_a_total_is_left_out(tmp_path: Path) -> None:
     blocks().to_csv(tmp_path / "blocks.csv", index=False, sep=";")
     found = made(tmp_path / "blocks.csv", tmp_path)
-    assert found["geography"]["widths"] == {"state": 2, "county": 5, "tract": 11}
+    assert found["geography"]["widths"] == {"county": 5, "tract": 11}
+    assert (found["geography"]["root_level"], found["geography"]["root"]) == ("state", "44")
     assert found["input"]["delimiter"] == ";"
     assert found["input"]["cells"] == ["male", "female"]
     assert "Left out, since it is the sum of male, female: everybody" in (tmp_path / "made.toml").read_text()
@@ -150,7 +151,7 @@ def test_the_command_writes_checks_and_does_not_overwrite(tmp_path: Path, topdow
     assert topdown("check", target, "-q").returncode == 0
     again = topdown("init", tmp_path / "blocks.csv", "-o", target)
     assert again.returncode == 2
-    assert "is there already; give another --output" in again.stderr
+    assert "exists already; give another --output" in again.stderr
     blocks().assign(male=lambda t: t["male"].where(t.index != 3)).to_csv(tmp_path / "wrong.csv", index=False)
     wrong = topdown("init", tmp_path / "wrong.csv", "-o", tmp_path / "wrong.toml")
     assert wrong.returncode == 0

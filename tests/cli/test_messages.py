@@ -245,7 +245,7 @@ def test_the_first_row_of_a_table_without_a_header_is_not_said(tmp_path: Path) -
     (tmp_path / "run.toml").write_text(LEVELS.replace("TABLE", "table.csv"))
     code, out, err = says("check", tmp_path / "run.toml")
     require_discreet(code, out, err, ["1234567", "8912345", "01001"])
-    assert "it has 'US', 'Autauga', and 4 whose names do not read as names; is its first line a header" in err
+    assert "it has 'US', 'Autauga', and 4 whose names do not look like names; is its first line a header" in err
 
 
 @pytest.mark.parametrize("file", ["run.toml", "map.json", "ledger.db"])

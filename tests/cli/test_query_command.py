@@ -11,7 +11,7 @@ import pytest
 
 import topdown as td
 from support.places import Command
-from topdown.cli.query_command import digits_of_shares
+from topdown.cli.received.query_command import digits_of_shares
 from topdown.config import load_config
 from topdown.pipeline import run as pipeline
 
@@ -92,7 +92,7 @@ def test_a_table_is_printed_for_people(public: Path, topdown: Command) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        ([], 2, "nothing is asked"),
+        ([], 2, "no units are given"),
         (["--sum", "99999"], 3, "no unit '99999'"),
         (["--sum", "01,01"], 2, "given twice"),
         (["--sum", "01", "--cell", "adulds"], 2, "did you mean 'adults'"),
@@ -126,9 +126,9 @@ def test_districts_of_nobody_are_refused(public: Path, topdown: Command, tmp_pat
 @pytest.mark.parametrize(
     ("units", "note"),
     [
-        ("US,01", "unit '01' lies in 'US', and counts twice"),
-        ("01001,02,01", "unit '01001' lies in '01', and counts twice"),
-        ("01001,US", "unit '01001' lies in 'US', and counts twice"),
+        ("US,01", "unit '01' lies in 'US' and is counted twice"),
+        ("01001,02,01", "unit '01001' lies in '01' and is counted twice"),
+        ("01001,US", "unit '01001' lies in 'US' and is counted twice"),
         ("01,02001", ""),
     ],
 )

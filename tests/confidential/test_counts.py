@@ -181,10 +181,10 @@ def test_a_total_beyond_2_to_the_63_is_refused_and_does_not_wrap_round() -> None
     [
         ([1001, 1003, 2001], "column 'county' holds numbers .*zero-padded strings"),
         (["1001", "01003", "02001"], "row 0: GEOID '1001' is not in the geography.*leading zero was lost: '01001'"),
-        (["01001", "01003 ", "02001"], "row 1: GEOID '01003 ' is not in the geography.*strip the blanks"),
+        (["01001", "01003 ", "02001"], "row 1: GEOID '01003 ' is not in the geography.*remove the blanks"),
         (["01001", "01003", "09009"], "row 2: GEOID '09009' is not in the geography; correct it"),
         (["01001", None, "02001"], "row 1: the GEOID in column 'county' is missing"),
-        (["01001", "01001", "02001"], "county '01001': duplicate GEOID, it has several rows"),
+        (["01001", "01001", "02001"], "county '01001': duplicate GEOID, there are several rows"),
         (["01001", "01003", "02"], "county '02001': the table has no row for it; add"),
     ],
 )
@@ -216,7 +216,7 @@ def test_columns_that_are_not_there_or_there_twice_are_refused(frame: pd.DataFra
         ("county", ["seniors"], "no column 'seniors'; it has .*'adults'"),
         ("fips", ["adults"], "no column 'fips'"),
         ("county", [], "name at least one column"),
-        ("county", ["adults", "adults"], "each of them once"),
+        ("county", ["adults", "adults"], "each only once"),
     ]:
         with pytest.raises(CountsError, match=says):
             Counts.from_table(frame, geography, geoid=geoid, cells=cells)

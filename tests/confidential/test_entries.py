@@ -126,7 +126,7 @@ def test_bad_rows_are_named(rows: pd.DataFrame, geography: td.Geography) -> None
     with pytest.raises(CountsError, match=r"block 'a\d': a second row of the same unit and categories"):
         long(pd.concat([rows, rows.iloc[[5]]]))
     closed = rows.iloc[[0]].assign(hhgq="nursing facilities", votingage="17 and under", n=1)
-    with pytest.raises(CountsError, match=r"has records in cell 'nursing facilities_17 and under_.* zeros say cannot"):
+    with pytest.raises(CountsError, match=r"has records in cell 'nursing facilities_17 and under_.* structural zero"):
         long(pd.concat([rows, closed]))
     with pytest.raises(CountsError, match="'cenrace' has a value"):
         long(pd.concat([rows, rows.iloc[[0]].assign(cenrace="martian")]))

@@ -135,7 +135,7 @@ def test_it_carries_the_plan_with_its_equal_shares(counts: td.Counts) -> None:
     ("plan", "says"),
     [
         (td.Plan(epsilon=1, shares={"nation": 1}), "level 'state' has no share"),
-        (td.Plan(epsilon=1, shares={"nation": 0.5, "tract": 0.5}), "level 'tract', which is not there"),
+        (td.Plan(epsilon=1, shares={"nation": 0.5, "tract": 0.5}), "level 'tract', which the geography does not have"),
         (td.Plan(epsilon=1, invariants=["nation", "state", "county"]), "every level is invariant"),
         (
             td.Plan(epsilon=1, shares={"nation": 0.2, "state": 0.3, "county": {"detailed": 0.4, "age": 0.1}}),

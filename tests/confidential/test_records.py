@@ -102,7 +102,7 @@ def test_a_release_of_records_is_made_and_names_its_cells(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("toml", "change", "says"),
     [
-        (RECORDS, {"sex": "other"}, r"^line 4: 'sex' has a value 'other' that is none of its categories \('female'"),
+        (RECORDS, {"sex": "other"}, r"^line 4: 'sex' has a value 'other' that is not one of its categories \('female'"),
         (RECORDS, {"age": None}, r"^line 4: 'age' is missing .*; give every record one of its categories"),
         (RECORDS, {"county": "01"}, r"^line 4: (unit|GEOID) '01' "),
         (RECORDS, {"county": None}, r"(^line 4: the unit in column 'county'|^a row: the GEOID) is missing"),

@@ -70,15 +70,15 @@ def test_a_byte_order_mark_and_other_line_ends_do_not_matter(tmp_path: Path, enc
         ("[input]", "[input]\nfilter = 1", "unknown key input.filter.*known: path, delimiter"),
         ("[input]", "[bounds]\npath = 'a'\nlimits = 1\n[input]", r"unknown key bounds.limits \(known: path, closed\)"),
         ("title =", "folder =", "unknown key folder"),
-        ("epsilon = 1.0", "epsilon = 1.0\nseed = 7", "privacy.seed: .*takes no seed.*publish the noise"),
-        ("title =", "seed = 7\ntitle =", "seed: .*takes no seed"),
-        ("title =", "random_seed = 7\ntitle =", "random_seed: .*takes no seed"),
+        ("epsilon = 1.0", "epsilon = 1.0\nseed = 7", "privacy.seed: .*has no seed.*reveal the noise"),
+        ("title =", "seed = 7\ntitle =", "seed: .*has no seed"),
+        ("title =", "random_seed = 7\ntitle =", "random_seed: .*has no seed"),
         ('path = "table.csv"', "", "input.path is missing; give it"),
-        ('cells = ["adults", "children"]', "cells = []", "input.cells: is empty; give some, such as"),
+        ('cells = ["adults", "children"]', "cells = []", "input.cells: is empty; give at least one, such as"),
         ('cells = ["adults", "children"]', 'cells = "adults"', "input.cells: .*list.*is 'adults'"),
         ("widths = { state = 2, county = 5 }", "", "geography: give either levels .* or widths"),
         ("widths = {", 'levels = ["a"]\nwidths = {', "geography: give either levels"),
-        ("widths = {", 'separator = "/"\nwidths = {', "geography: separator belongs to levels"),
+        ("widths = {", 'separator = "/"\nwidths = {', "geography: separator is for levels"),
         ("epsilon = 1.0", "epsilon = true", "privacy.epsilon: .*is True"),
         ("[privacy]", '[projection]\nmethod = "gls"\n[privacy]', "projection.method: unknown method 'gls'.*'joint'"),
         ("[privacy]", "[privacy", "not TOML"),
@@ -179,7 +179,9 @@ def test_contradictions_between_sections_are_told_with_the_others(tmp_path: Path
 
 def test_a_budget_that_is_wrong_in_several_ways_is_told_whole(tmp_path: Path) -> None:
     text = RUN_TOML.replace("epsilon = 1.0", 'epsilon = 0\nneighbours = "x"').replace("county = 0.5", "conty = 0.5")
-    with pytest.raises(BudgetError, match=r"epsilon is 0.*names level 'conty', which is not there.*neighbours 'x'"):
+    with pytest.raises(
+        BudgetError, match=r"epsilon is 0.*names level 'conty', which the geography does not have.*neighbours 'x'"
+    ):
         load_config(write(tmp_path, text)).plan()
 
 
@@ -187,7 +189,10 @@ def test_what_the_report_shades_is_in_order(tmp_path: Path) -> None:
     study = RUN_TOML + "\n[study]\nreplicates = 3\n[report]\n"
     config = load_study(write(tmp_path, study + "unreliable = 0.5\n"))
     assert (config.report.doubtful, config.report.unreliable) == (0.2, 0.5)
-    for wrong, words in (("doubtful = 0.5\n", "give the smaller one first"), ("doubtful = 0\n", "report.doubtful")):
+    for wrong, words in (
+        ("doubtful = 0.5\n", "doubtful must be the smaller one"),
+        ("doubtful = 0\n", "report.doubtful"),
+    ):
         with pytest.raises(ConfigError, match=words):
             load_study(write(tmp_path, study + wrong))
 
@@ -218,9 +223,27 @@ invariants = INVARIANTS
     assert plans[1].rho < plans[0].rho
 
 
+@pytest.mark.parametrize("name", ["3", '["pl94-2020-units"]', "{ a = 1 }"])
+def test_a_preset_that_is_no_text_is_refused(tmp_path: Path, name: str) -> None:
+    text = RUN_TOML[: RUN_TOML.index("[privacy]")] + f"[privacy]\npreset = {name}\n"
+    with pytest.raises(ConfigError, match=r"privacy\.preset: give a text in quotes"):
+        load_config(write(tmp_path, text))
+
+
+def test_a_preset_beside_another_mistake_lacks_no_budget(tmp_path: Path) -> None:
+    text = RUN_TOML.replace("geoid", "geoids")
+    text = text[: text.index("[privacy]")] + '[privacy]\npreset = "pl94-2020-units"\n'
+    with pytest.raises(ConfigError, match=r"input\.geoids; did you mean 'geoid'") as found:
+        load_config(write(tmp_path, text))
+    assert "epsilon" not in str(found.value)
+
+
 def test_a_name_of_the_roots_level_is_not_left_aside(tmp_path: Path) -> None:
     text = RUN_TOML.replace(
         "widths = { state = 2, county = 5 }", 'levels = ["nation", "state", "county"]\nroot_level = "us"'
     )
-    with pytest.raises(ConfigError, match="root_level belongs to widths; with levels, the first of them is the root's"):
-        load_config(write(tmp_path, text))
+    assert load_config(write(tmp_path, text)).geography.level_names == ["us", "nation", "state", "county"]
+    named = text.replace('root_level = "us"', 'root_level = "nation"')
+    assert load_config(write(tmp_path, named)).geography.level_names == ["nation", "state", "county"]
+    with pytest.raises(ConfigError, match="root_level is 'state', which is below another of the levels"):
+        load_config(write(tmp_path, text.replace('root_level = "us"', 'root_level = "state"')))

@@ -15,7 +15,11 @@ from support.places import RUN_TOML, SEVERAL_TOML
 from topdown.config import ProjectConfig, RunConfig, load_config, load_project
 from topdown.config.derivation import DerivationConfig
 
-FULL = RUN_TOML + '[bounds]\npath = "limits.csv"\n[ledger]\npath = "ledger.db"\ndataset = "census"\n'
+FULL = (
+    RUN_TOML.replace("[geography]\n", '[geography]\nunits = "units.csv"\n')
+    + '[geography.spine]\nlevels = ["state"]\n'
+    + '[bounds]\npath = "limits.csv"\n[ledger]\npath = "ledger.db"\ndataset = "census"\n'
+)
 PROJECT = '[measurements]\npath = "public"\n'
 
 

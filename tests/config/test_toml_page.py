@@ -52,7 +52,8 @@ WIDTHS = RUN_TOML.replace("[geography]\nwidths = { state = 2, county = 5 }", EXA
 RECORDS = "\n".join(['[input]\npath = "persons.csv"\nrows = "records"', EXAMPLES["geography"], EXAMPLES["schema"]])
 RECORDS += '\n[recodes.age]\ngroup = { minors = ["under 5", "5 to 17"], adults = ["18 to 64", "65 and over"] }'
 RECORDS += "\n" + EXAMPLES["privacy"]
-FILES = [tomllib.loads(text) for text in (LEVELS, WIDTHS, RECORDS)]
+LISTED = LEVELS.replace("[geography]\n", '[geography]\nunits = "units.csv"\n')
+FILES = [tomllib.loads(text) for text in (LEVELS, WIDTHS, RECORDS, LISTED)]
 
 
 @pytest.mark.parametrize("path", EXAMPLES)

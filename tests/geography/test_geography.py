@@ -223,7 +223,7 @@ def test_tables_without_their_columns_are_refused(frame: pd.DataFrame) -> None:
     [
         ([1001, 1003, 2001], "geoids holds numbers .int64.*zero-padded.*'01001' becomes 1001"),
         (["1001", "01003"], "row 0: GEOID '1001' has 4 char.*state 2, county 5.*zero was lost.*'01001' is meant"),
-        ([" 01001", "01003"], "GEOID ' 01001' has 6 characters.*strip the blanks"),
+        ([" 01001", "01003"], "GEOID ' 01001' has 6 characters.*remove the blanks"),
         (["01001", "0100"], "GEOID '0100' has 4 characters"),
         (["01001", "01001"], "county '01001': duplicate GEOID"),
         (["01003", "01001", "01003"], "county '01003': duplicate GEOID"),

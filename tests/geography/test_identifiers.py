@@ -71,7 +71,7 @@ def test_numbers_that_are_not_built_from_their_parents_lost_nothing(counties: li
 
 def test_names_of_a_level_that_is_not_there_are_refused(frame: pd.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(
-        GeographyError, match=r"names of level 'conty', which is not there; .*write 'conty' and 'county' alike"
+        GeographyError, match=r"names of level 'conty', which does not exist; .*write 'conty' and 'county' alike"
     ):
         td.Geography.from_table(frame, LEVELS, name={"conty": "county"})
     (tmp_path / "run.toml").write_text(BY_LEVELS.replace("[privacy]", 'names = { conty = "county" }\n[privacy]'))
@@ -120,6 +120,16 @@ def test_a_column_of_units_is_no_cell(tmp_path: Path, toml: str, cell: str, what
         load_config(tmp_path / "run.toml")
 
 
+def test_codes_that_are_written_as_decimals_get_their_zeros(tmp_path: Path) -> None:
+    table = pd.DataFrame({"county": [1001.0, 1003.0, 48001.0], "adults": [1, 2, 3], "children": [4, 5, 6]})
+    toml = RUN_TOML.replace("[geography]", "pad_zeros = { county = 5 }\n[geography]")
+    for name in ("table.csv", "table.parquet"):
+        table.to_csv(tmp_path / name, index=False) if name.endswith("csv") else table.to_parquet(tmp_path / name)
+        (tmp_path / "run.toml").write_text(toml.replace("table.csv", name))
+        units = read_input(load_config(tmp_path / "run.toml"))[0]
+        assert units.geoid[units.level_slice("county")].tolist() == ["01001", "01003", "48001"]
+
+
 # -- the root's name --------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +143,7 @@ def root_of(tmp_path: Path, table: pd.DataFrame, toml: str) -> str:
 def test_the_root_is_called_what_its_column_says(tmp_path: Path, frame: pd.DataFrame, toml: str) -> None:
     assert root_of(tmp_path, frame.assign(nation="BR"), toml) == "BR"
     assert root_of(tmp_path, frame.assign(nation="BR"), toml.replace("[privacy]", 'root = "BR"\n[privacy]')) == "BR"
-    with pytest.raises(DataError, match=r"'US'.*column 'nation' says otherwise"):
+    with pytest.raises(DataError, match=r"'US'.*column 'nation' has another value"):
         root_of(tmp_path, frame.assign(nation="BR"), toml.replace("[privacy]", 'root = "US"\n[privacy]'))
 
 
@@ -152,6 +162,84 @@ def test_a_column_of_many_values_does_not_name_the_root(tmp_path: Path, frame: p
     with pytest.raises(DataError, match=r"column 'nation' is of the root's level and has 2 values"):
         root_of(tmp_path, table, RUN_TOML)
     assert root_of(tmp_path, table, RUN_TOML.replace("[privacy]", 'root = "US"\n[privacy]')) == "US"
+
+
+ONE_STATE = """
+[input]
+path = "table.csv"
+cells = ["births"]
+[geography]
+{geography}
+[privacy]
+epsilon = 1
+shares = {{ state = "1/2", county = "1/2" }}
+"""
+IN_CODES = ONE_STATE.replace("cells", 'geoid = "fips"\ncells').replace(
+    "{geography}", 'widths = {{ county = 5 }}\nroot_level = "state"\n{geography}'
+)
+
+
+def one_state(state: object) -> pd.DataFrame:
+    """Counties of North Carolina beside a column of what they all lie in."""
+    return pd.DataFrame(
+        {
+            "state": state,
+            "county": ["Ashe", "Bladen", "Wake"],
+            "fips": ["37009", "37017", "37183"],
+            "births": [9, 8, 70],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "geography",
+    [
+        'levels = ["state", "county"]',
+        'levels = ["state", "county"]\nroot_level = "state"',
+        'levels = ["county"]\nroot_level = "state"',
+    ],
+)
+@pytest.mark.parametrize(("state", "root"), [("NC", "NC"), ("North Carolina", "North Carolina"), (37, "37")])
+def test_a_column_of_one_value_beside_the_roots_level_names_the_root(
+    tmp_path: Path, geography: str, state: object, root: str
+) -> None:
+    assert root_of(tmp_path, one_state(state), ONE_STATE.format(geography=geography)) == root
+    assert root_of(tmp_path, one_state(state), ONE_STATE.format(geography=f'{geography}\nroot = "{root}"')) == root
+    with pytest.raises(DataError, match=r"column 'state' has another value.*give its level another name"):
+        root_of(tmp_path, one_state(state), ONE_STATE.format(geography=f'{geography}\nroot = "US"'))
+
+
+@pytest.mark.parametrize(("state", "name"), [("NC", "NC"), ("North Carolina", "North Carolina"), (37.0, "37")])
+def test_where_all_codes_begin_with_the_root_its_column_has_its_name(tmp_path: Path, state: object, name: str) -> None:
+    toml = IN_CODES.format(geography='root = "37"\nnames = "county"')
+    assert root_of(tmp_path, one_state(state), toml) == "37"
+    units = read_input(load_config(tmp_path / "run.toml"))[0]
+    assert units.names is not None
+    assert units.names.to_pylist() == [name, "Ashe", "Bladen", "Wake"]
+    by_levels = ONE_STATE.format(geography='levels = ["state", "fips"]\nroot = "37"').replace("county =", "fips =")
+    assert root_of(tmp_path, one_state(state), by_levels) == "37"
+    with pytest.raises(DataError, match=r"geography.root is '45', but column 'state' has another value"):
+        root_of(tmp_path, one_state(state), toml.replace('"37"', '"45"'))
+
+
+def test_a_root_above_the_only_state_has_a_level_of_its_own(tmp_path: Path) -> None:
+    toml = ONE_STATE.format(geography='levels = ["state", "county"]\nroot_level = "nation"\nroot = "US"')
+    toml = toml.replace('state = "1/2"', 'nation = "1/4", state = "1/4"')
+    assert root_of(tmp_path, one_state("NC"), toml) == "US"
+    assert root_of(tmp_path, one_state(["NC", "NC", "SC"]), toml) == "US"
+
+
+@pytest.mark.parametrize("geography", ['levels = ["state", "county"]', 'levels = ["county"]\nroot_level = "state"'])
+def test_a_column_of_the_root_with_several_values_or_none_is_refused(tmp_path: Path, geography: str) -> None:
+    toml = ONE_STATE.format(geography=geography)
+    with pytest.raises(DataError, match=r"level 'state' has 2 units.*add a level above it.*root_level"):
+        root_of(tmp_path, one_state(["NC", "NC", "SC"]), toml)
+    with pytest.raises(DataError, match=r"line 4: level 'state' is missing"):
+        root_of(tmp_path, one_state(["NC", "NC", None]), toml)
+    with pytest.raises(DataError, match=r"column 'state' is of the root's level and has rows in which it is missing"):
+        root_of(tmp_path, one_state(["NC", "NC", None]), IN_CODES.format(geography=""))
+    with pytest.raises(DataError, match=r"column 'state' is of the root's level and has 2 values"):
+        root_of(tmp_path, one_state(["NC", "NC", "SC"]), IN_CODES.format(geography=""))
 
 
 @examples(200)

@@ -22,9 +22,9 @@ Maker = Callable[[np.random.Generator], "pd.DataFrame | str | bytes"]
 class Case:
     """A table, written to a file that ends in ``ending`` by ``how``, and what is right for it.
 
-    ``asks``: the topics that must be asked. ``may_ask``: those that may be asked too. ``refused``: what the message
-    says where the layout cannot be read. ``unread``: what is said where the table cannot be read as it was taken, until
-    who was asked has answered.
+    ``root``: the root's level and what identifies it, where they are looked at. ``asks``: the topics that must be
+    asked. ``may_ask``: those that may be asked too. ``refused``: what the message says where the layout cannot be read.
+    ``unread``: what is said where the table cannot be read as it was taken, until who was asked has answered.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Case:
     rows: str = "leaves"
     levels: Sequence[str] = ()
     widths: dict[str, int] = field(default_factory=dict)
+    root: tuple[str, str] | None = None
     geoid: str | None = None
     cells: Sequence[str] = ()
     attributes: Sequence[str] = ()
@@ -713,6 +714,7 @@ def rank_and_growth(rng: np.random.Generator) -> pd.DataFrame:
 US2, US3 = {"state": 2, "county": 5}, {"state": 2, "county": 5, "tract": 11}
 US4 = {**US3, "block group": 12}
 US5 = {**US4, "block": 15}
+COUNTY5 = {level: width for level, width in US5.items() if level != "state"}
 EVERY = "everything"
 
 CASES = (
@@ -720,7 +722,8 @@ CASES = (
         "ontario towns",
         ontario,
         how={"encoding": "cp1252"},
-        widths={"province": 2, "division": 4, "subdivision": 7},
+        widths={"division": 4, "subdivision": 7},
+        root=("province", "35"),
         geoid="Code géographique",
         cells=["Hommes", "Femmes"],
         names="Nom",
@@ -742,7 +745,16 @@ CASES = (
         cells=["popwhite", "popblack", "popamerindian", "popasian", "popother"],
         asks=["cells"],
     ),
-    Case("nc sids", nc_sids, widths=US2, geoid="FIPS", names="NAME", cells=["BIR74", "BIR79"], asks=["cells"]),
+    Case(
+        "nc sids",
+        nc_sids,
+        widths={"county": 5},
+        root=("state", "37"),
+        geoid="FIPS",
+        names="NAME",
+        cells=["BIR74", "BIR79"],
+        asks=["cells"],
+    ),
     Case(
         "brazil",
         brazil,
@@ -775,12 +787,28 @@ CASES = (
         names={"LAU_CODE": "LAU_NAME"},
         cells=["males", "females"],
     ),
-    Case("blocks", blocks, widths=US5, geoid="GEOID20", cells=["white", "black", "aian", "asian", "other"]),
-    Case("block records", block_records, rows="records", widths=US5, geoid="block", attributes=["age", "sex", "race"]),
+    Case(
+        "blocks",
+        blocks,
+        widths=COUNTY5,
+        root=("state", "44"),
+        geoid="GEOID20",
+        cells=["white", "black", "aian", "asian", "other"],
+    ),
+    Case(
+        "block records",
+        block_records,
+        rows="records",
+        widths=COUNTY5,
+        root=("state", "44"),
+        geoid="block",
+        attributes=["age", "sex", "race"],
+    ),
     Case(
         "pl94",
         pl94,
-        widths=US3,
+        widths={"county": 5, "tract": 11},
+        root=("state", "44"),
         geoid="GEOID",
         names="NAME",
         cells=["P0020002", *(f"P002{k:04d}" for k in range(5, 12))],
@@ -818,7 +846,8 @@ CASES = (
         "long with totals",
         long_with_totals,
         rows="long",
-        widths={"country": 2, "nuts 1": 3, "nuts 2": 4},
+        widths={"nuts 1": 3, "nuts 2": 4},
+        root=("country", "NL"),
         geoid="geo",
         attributes=["sex", "age"],
         count="OBS_VALUE",
@@ -885,7 +914,12 @@ CASES = (
         "mexico", mexico, levels=[EVERY, "NOM_ENT", "CVEGEO"], names={"CVEGEO": "NOM_MUN"}, cells=["POBFEM", "POBMAS"]
     ),
     Case(
-        "canada da", canada_da, widths={"province": 2, "division": 4, "area": 8}, geoid="DAUID", cells=["men", "women"]
+        "canada da",
+        canada_da,
+        widths={"division": 4, "area": 8},
+        root=("province", "35"),
+        geoid="DAUID",
+        cells=["men", "women"],
     ),
     Case(
         "australia",
@@ -996,7 +1030,8 @@ CASES = (
     Case(
         "block groups",
         block_groups,
-        widths=US4,
+        widths={"tract": 11, "block group": 12},
+        root=("county", "05001"),
         geoid="geoid",
         cells=["white", "black", "hispanic", "other"],
         asks=["cells"],

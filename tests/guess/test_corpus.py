@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from guess.corpus import CASES, Case
+from guess.published_tables import PUBLISHED
+from guess.wild_tables import MORE
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.guess.first_configuration import configuration
 from topdown.guess.found import Guess
 from topdown.guess.inference import guess
+from topdown.guess.total_rows import sums_in_order
 from topdown.pipeline.input.reading import read_input
 from topdown.tables.format import PLAIN
 
@@ -21,7 +25,7 @@ def differences(found: Guess, case: Case) -> dict[str, tuple[Any, Any]]:
     """What was found and is not what was expected: by part, both."""
     named: Any = next(iter(found.names.values()), None) if found.widths else found.names
     pairs = {
-        "rows": (found.rows, case.rows),
+        "rows": (found.rows.name, case.rows),
         "levels": (list(found.levels), list(case.levels)),
         "widths": (found.widths, case.widths),
         "geoid": (found.geoid, case.geoid),
@@ -35,12 +39,14 @@ def differences(found: Guess, case: Case) -> dict[str, tuple[Any, Any]]:
     }
     if case.names is not None:
         pairs["names"] = (named, case.names)
+    if case.root is not None:
+        pairs["root"] = ((found.root_level, found.root), case.root)
     for name, value in case.form.items():
         pairs[f"form.{name}"] = (getattr(found.form, name), value)
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *MORE, *PUBLISHED], ids=lambda case: case.name)
 def test_what_is_taken_is_what_is_there(case: Case, tmp_path: Path) -> None:
     path = case.write(tmp_path)
     if case.refused:
@@ -60,3 +66,13 @@ def test_what_is_taken_is_what_is_there(case: Case, tmp_path: Path) -> None:
     geography, counts = read_input(load_config(tmp_path / "made.toml"))
     assert geography.n_leaves > 1
     assert counts.values[0].sum() > 0
+
+
+def test_rows_that_are_sums_of_those_after_or_before_them_are_found() -> None:
+    rows = [30, 12, 5, 7, 18, 8, 10]  # all; a part and its two, another part and its two
+    numbers = np.array([rows, [2 * one for one in rows]], float) * 10
+    expected = [True, True, False, False, True, False, False]
+    assert sums_in_order(numbers).tolist() == expected
+    assert sums_in_order(numbers[:, ::-1]).tolist() == expected[::-1]
+    assert not sums_in_order(np.array([[30.0, 12, 18, 400, 500, 7, 90, 41]])).any()
+    assert not sums_in_order(np.random.default_rng(1).poisson(900, (2, 500)).astype(float)).any()

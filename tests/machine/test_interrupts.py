@@ -26,7 +26,7 @@ from topdown.machine.interrupts import held_back, one_line
 from topdown.projection.check import cvxpy_programs
 from topdown.release.verified import verify_release
 
-LINE = "run again to go on"
+LINE = "run again to continue"
 PATIENCE = 120.0
 """Seconds after which a process is taken to hang. An interrupt takes less than 5 where nothing else is at work."""
 
@@ -315,7 +315,7 @@ def test_the_line_and_its_end_are_one_piece(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "stderr", said)
     with pytest.raises(SystemExit), one_line():
         _interrupted()
-    assert said.getvalue() == "stopped: nothing is half-written; run again to go on\n<another thread>\n"
+    assert said.getvalue() == "stopped: nothing is half-written; run again to continue\n<another thread>\n"
 
 
 class AtItsFinder:

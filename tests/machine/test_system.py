@@ -87,7 +87,7 @@ def test_the_main_job_runs_where_these_are_missing_and_says_what_is_weaker(toy_r
             [sys.executable, "-c", program, "run", str(toy_run)], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-        assert "on this system Topdown cannot close files to other users" in done.stdout.replace("\n", " ")
+        assert "on this system Topdown cannot protect files from other users" in done.stdout.replace("\n", " ")
     assert (toy_run.parent / "output" / "public" / "manifest.json").is_file()
 
 

@@ -107,8 +107,8 @@ def test_what_is_no_name_does_not_pass(name: object) -> None:
 def test_columns_are_listed_without_those_that_do_not_read_as_names() -> None:
     assert column_names([]) == "none"
     assert column_names(["a", "b"]) == "'a', 'b'"
-    assert column_names(["01", "89"]).startswith("2 whose names do not read as names; is its first line a header")
-    assert column_names(["US", "89"]).startswith("'US', and 1 whose names do not read as names; is its first line")
+    assert column_names(["01", "89"]).startswith("2 whose names do not look like names; is its first line a header")
+    assert column_names(["US", "89"]).startswith("'US', and 1 whose names do not look like names; is its first line")
     assert len(column_names([f"column_{'x' * 20}{k}" for k in range(9)])) < 120
     assert column_names([f"c{k}" for k in range(100_000)]).endswith(" more")
 
@@ -137,7 +137,7 @@ def test_reasons_come_from_the_kind_of_error_and_not_from_its_text() -> None:
     assert reason(OSError(28, "1234567")) == "No space left on device"
     assert "1234567" not in reason(ValueError("1234567")) + reason(pa.ArrowInvalid("row 1234567"))
     assert "UTF-8" in reason(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x"))
-    assert reason(MemoryError()) == reason(pa.ArrowMemoryError("x")) == "the memory is full"
+    assert reason(MemoryError()) == reason(pa.ArrowMemoryError("x")) == "out of memory"
 
 
 def test_types_are_named_without_their_fields() -> None:

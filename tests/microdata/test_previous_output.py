@@ -54,20 +54,20 @@ def refused(folder: Path, error: type[Exception], says: str) -> None:
 @pytest.mark.parametrize("name", ["notes.txt", "part-00003.parquet", ".hidden", "part-00000.parquet.bak", "_notes"])
 def test_a_file_that_the_manifest_does_not_list_is_named_and_stays(folder: Path, name: str) -> None:
     (folder / name).write_text("mine")
-    refused(folder, ConfigError, rf"holds '{name}', which its _manifest\.json does not list; nothing was deleted")
+    refused(folder, ConfigError, rf"contains '{name}', which its _manifest\.json does not list; nothing was deleted")
 
 
 def test_a_folder_in_it_is_named_and_stays(folder: Path) -> None:
     (folder / "sub").mkdir()
     (folder / "sub" / "thesis.tex").write_text("mine")
-    refused(folder, ConfigError, "holds 'sub', which")
+    refused(folder, ConfigError, "contains 'sub', which")
 
 
 def test_a_link_in_it_is_named_and_what_it_leads_to_stays(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs.parquet").write_bytes((folder / "part-00001.parquet").read_bytes())
     (folder / "part-00001.parquet").unlink()
     (folder / "part-00001.parquet").symlink_to(tmp_path / "theirs.parquet")
-    refused(folder, ConfigError, r"holds 'part-00001\.parquet', which")
+    refused(folder, ConfigError, r"contains 'part-00001\.parquet', which")
 
 
 def test_a_file_put_in_while_the_new_ones_are_written_is_named_and_stays(
@@ -80,7 +80,7 @@ def test_a_file_put_in_while_the_new_ones_are_written_is_named_and_stays(
         write(path, facts)
 
     monkeypatch.setattr(microdata, "write_json", meddled)
-    with pytest.raises(ConfigError, match=r"holds 'notes\.txt'"):
+    with pytest.raises(ConfigError, match=r"contains 'notes\.txt'"):
         write_microdata(LEAVES, folder, order="shuffled")
     assert sorted(path.name for path in folder.iterdir()) == sorted([*before, "notes.txt"])
     assert sorted(path.name for path in folder.parent.iterdir()) == [".m.lock", "m"]
@@ -109,12 +109,16 @@ def test_a_manifest_that_is_not_ours_lists_nothing_that_may_go(tmp_path: Path, m
     folder.mkdir()
     (folder / INVENTORY).write_bytes(manifest.encode(errors="surrogateescape"))
     (folder / "notes.txt").write_text("mine")
-    refused(folder, ConfigError, r"holds no microdata of ours \(_manifest\.json is another's, or torn\)")
+    refused(
+        folder,
+        ConfigError,
+        r"contains no microdata of Topdown \(_manifest\.json is of another program, or incomplete\)",
+    )
 
 
 def test_a_manifest_without_end_is_not_read(folder: Path) -> None:
     os.truncate(folder / INVENTORY, 1 << 40)  # sparse
-    with pytest.raises(ConfigError, match="larger than any manifest of ours"):
+    with pytest.raises(ConfigError, match="larger than any manifest of Topdown"):
         write_microdata(LEAVES, folder)
     os.truncate(folder / INVENTORY, 0)
 
@@ -130,8 +134,8 @@ def in_its_place(make: Callable[[Path, Path], object]) -> Callable[[Path, Path],
 @pytest.mark.parametrize(
     ("plant", "says"),
     [
-        (in_its_place(lambda folder, _: folder.write_text("mine")), "exists and is no folder"),
-        (in_its_place(lambda folder, _: os.mkfifo(folder)), "exists and is no folder"),
+        (in_its_place(lambda folder, _: folder.write_text("mine")), "exists and is not a folder"),
+        (in_its_place(lambda folder, _: os.mkfifo(folder)), "exists and is not a folder"),
         (in_its_place(lambda folder, _: folder.symlink_to(folder)), "is a link"),
         (in_its_place(lambda folder, _: folder.symlink_to("nowhere")), "is a link"),
         (in_its_place(lambda folder, other: folder.symlink_to(other)), "is a link"),
@@ -167,7 +171,7 @@ def test_a_directory_that_cannot_be_meant_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"give a directory by its name|cannot be written"):
+    with pytest.raises(ConfigError, match=r"give a directory with a name|cannot be written"):
         write_microdata(LEAVES, name)
     assert list(tmp_path.iterdir()) == []
 
@@ -235,7 +239,7 @@ def test_a_file_of_somebody_else_s_under_our_names_stays(folder: Path, beside: s
     other = folder.with_name(beside)
     shutil.copytree(folder, other)
     (other / "notes.txt").write_text("mine")
-    refused(folder, ConfigError, rf"{beside} holds 'notes\.txt', which .*; nothing was deleted")
+    refused(folder, ConfigError, rf"{beside} contains 'notes\.txt', which .*; nothing was deleted")
     shutil.rmtree(other)
     other.write_text("mine")
     refused(folder, ConfigError, "move it away")
@@ -244,7 +248,7 @@ def test_a_file_of_somebody_else_s_under_our_names_stays(folder: Path, beside: s
 def test_a_file_that_was_changed_after_it_was_set_aside_stays(folder: Path) -> None:
     shutil.copytree(folder, folder.with_name(".m.old"))
     (folder.with_name(".m.old") / "part-00000.parquet").write_text("mine")
-    refused(folder, ConfigError, r"part-00000\.parquet is not what was written; nothing was deleted")
+    refused(folder, ConfigError, r"part-00000\.parquet was changed after it was written; nothing was deleted")
 
 
 def test_links_under_our_names_are_not_followed(folder: Path, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_counts_are_added_beyond_64_bits() -> None:
 def test_files_are_numbered_by_five_digits(tmp_path: Path) -> None:
     leaves = Leaves.of_values(pa.array(["1"]), ("a",), np.array([[100_001]]), False)
     with pytest.raises(
-        ConfigError, match="100,001 records are more than 100,000, which is what 100,000 files of 1 hold"
+        ConfigError, match="100,001 records are more than 100,000, the most that 100,000 files of 1 hold"
     ):
         write_microdata(leaves, tmp_path / "m", rows_per_file=1)
 

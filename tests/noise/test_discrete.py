@@ -313,15 +313,12 @@ def test_the_compiled_decision_is_the_other_one(tails: Tails, process: pytest.Mo
     near |= {int(t) >> 48 << 48 for t in law.thresholds} | {
         (int(t) >> 48 << 48) + (1 << 48) - 1 for t in law.thresholds
     }
-    # Of a word 48 bits are read after the first 16, from the upper ones of a word of their own.
     words = sorted(u for u in near if 0 <= u < 1 << 64)
-    top = np.array([u >> 48 for u in words], np.uint16)
-    low = np.array([(u & (1 << 48) - 1) << 16 for u in words], np.uint64)
     found = []
     for asked in (0, threshold_tables.COMPILED_FROM):
         process.setattr(threshold_tables, "_asked", asked)
         short = np.zeros(len(words), np.int16)
-        tied = list(threshold_tables._refine(law, top, short, np.arange(len(words)), Scripted(low.tobytes())))
+        tied = list(threshold_tables._refine(law, np.array(words, np.uint64), short, np.arange(len(words))))
         found.append((short.tolist(), tied))
     assert found[0] == found[1]
     cuts, known = law.thresholds.tolist(), set(law.thresholds.tolist())

@@ -174,7 +174,7 @@ def test_the_release_is_the_same_one_and_is_read_and_asked_as_ever(toy_run: Path
         ('{ tables = ["adults"] }', "output.margins.tables: unknown table 'adults': give 'total', 'cells'"),
         ('{ level = ["county"] }', "output.margins: unknown key 'level': give 'levels', 'tables'"),
         ("{}", "output.margins: give true, false, or levels and tables"),
-        ("{ levels = [], tables = [] }", "output.margins: give levels as a list of one name at least; margins = false"),
+        ("{ levels = [], tables = [] }", "output.margins: give levels as a list of at least one name; margins = false"),
         ('{ tables = "total" }', "output.margins: give tables as a list"),
         ('"county"', "output.margins: give true, false, or levels and tables"),
     ],

@@ -413,7 +413,7 @@ def test_rows_can_be_chosen(toy_run: Path) -> None:
         ("county = 5 }", "county = 4 }", DataError, "'01001' has 5 characters"),
         ('"adults"', '"seniors"', DataError, "no column 'seniors'; it has .*'adults'"),
         ("table.csv", "gone.csv", DataError, "gone.csv: .*[Nn]o such file"),
-        ("county = 0.5 }", "tract = 0.5 }", BudgetError, "'tract', which is not there"),
+        ("county = 0.5 }", "tract = 0.5 }", BudgetError, "'tract', which the geography does not have"),
         (
             "[privacy]",
             '[projection]\nsolver = "OSPQ"\n[privacy]',
@@ -478,3 +478,16 @@ def test_laws_that_nobody_has_begun_to_find_are_found_when_they_are_wanted() -> 
     assert found.margins is not None
     assert alone.margins is not None
     np.testing.assert_array_equal(found.margins.upper, alone.margins.upper)
+
+
+def test_an_only_child_of_an_exact_unit_is_exact_however_large_the_noise(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("nation,state,county,adults,children\nUS,00,00000,3,4\n")
+    (tmp_path / "run.toml").write_text(
+        '[input]\npath = "table.csv"\ncells = ["adults", "children"]\n'
+        '[geography]\nlevels = ["nation", "state", "county"]\n'
+        '[privacy]\nmechanism = "laplace"\nepsilon = "1e-9"\ninvariants = ["nation", "state"]\n'
+        "accept_no_protection = true\n"
+    )
+    public = pipeline.run(load_config(tmp_path / "run.toml"), tmp_path / "out", workers=1).public
+    found = pd.read_parquet(public / "release.parquet")
+    assert found["total_moe"].tolist() == [0.0] * 6

@@ -82,7 +82,7 @@ def test_the_manifest_says_variances_and_promises_nothing(folder: Path) -> None:
     )
     assert (block["units"], block["exact"]) == (8, 0)
     assert block["largest_variance"] == pytest.approx(1.5 * block["least_variance"])
-    assert "is for whoever drew them to say" in manifest["notices"][1]
+    assert "Whoever drew them has to state what they protect" in manifest["notices"][1]
     assert manifest["invariants"] == [
         "The answers to query 'total' at 1 of 1 units of level 'whole state' are exact and are not protected."
     ]
@@ -158,7 +158,7 @@ def test_another_total_is_another_release(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('product = "pl94-persons"\n', "", "state is of noisy measurement files; give product too"),
+        ('product = "pl94-persons"\n', "", "state is for noisy measurement files; give product too"),
         ("total = 160", "total = -1", "measurements.total: "),
         ("pl94-persons", "pl94-people", "unknown product 'pl94-people'"),
         ("total = 160", 'levels = ["tract"]', "levels are 'tract'; give some of 'state', 'county'"),

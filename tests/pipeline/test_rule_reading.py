@@ -124,7 +124,10 @@ sums = { school_age = ["others"] }
         ('[[study.rules]]\nname = "r"\nfigure = "children"\nlevel = "tract"', "unknown level 'tract'"),
         ('[[study.rules]]\nname = "r"\nfigure = "children"\nareas = "none.csv"', "none.csv"),
         ('[[study.rules]]\nname = "r"\nfigure = "children"\ncolumns = "counts.csv"', "has no row for '00'"),
-        ('[[study.rules]]\nname = "r"\namount = "children"\nfloor = "prior"\ncolumns = "prices.csv"', "no total"),
+        (
+            '[[study.rules]]\nname = "r"\namount = "children"\nfloor = "prior"\ncolumns = "prices.csv"',
+            "a column 'total'",
+        ),
         ('[[study.rules]]\nname = "r"\namount = "children"\nfloor = { column = "prior" }', "write an expression"),
         ('[[study.rules]]\nname = "r"\nfigure = "children"\nseats = 4', "of the preset"),
         ('[[study.rules]]\nname = "r"\nfigure = "s"\nsums = { s = ["kids"] }', "names 'kids'"),

@@ -425,10 +425,10 @@ def test_a_release_outside_its_limits_is_found(folder: Path) -> None:
         ("0003,house,nursing,1,", r"facilities\.csv: limits, line 2: .*'house'"),
         ("0003,home,nursing,-1,", r"line 2: '-1' is no whole number"),
         ("0003,home,nursing,,inf", r"line 2: 'inf' is no whole number"),
-        ("0003,home,nursing,1,\n0003,home,nursing,2,", r"limits, line 3: block '0003'.*'nursing' has a row before"),
+        ("0003,home,nursing,1,\n0003,home,nursing,2,", r"limits, line 3: block '0003'.*'nursing' has two rows"),
         (
             "0003,home * age,nursing_minor,1,",
-            "block '0003', query 'home \\* age', 'nursing_minor': it must be at least 1, and the schema's zeros",
+            "block '0003', query 'home \\* age', 'nursing_minor': it must be at least 1, but it is a structural zero",
         ),
         (
             "0003,home,nursing,5,\n00,home,nursing,0,4",
@@ -532,7 +532,7 @@ def test_records_where_none_can_be_are_refused(folder: Path) -> None:
     table = pd.read_parquet(folder / "table.parquet")
     table.loc[len(table)] = ["0102", "nursing", "minor", "a", 987_654]
     table.to_parquet(folder / "table.parquet")
-    with pytest.raises(CountsError, match=r"block '0102'.*nursing_minor_a.*zeros") as refused:
+    with pytest.raises(CountsError, match=r"block '0102'.*nursing_minor_a.*structural zero") as refused:
         pipeline.run(load_config(configured(folder)))
     assert "987" not in str(refused.value)
 

@@ -9,6 +9,7 @@ import stat
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -20,14 +21,15 @@ from support.places import REPOSITORY
 from topdown.config import load_any, load_config, load_study
 from topdown.errors import BudgetError, ConfigError, DataError
 from topdown.machine.progress import Silent
+from topdown.pages.leaf_outlines import read_outlines
 from topdown.pipeline import draw
+from topdown.pipeline.compare import compare_studies
 from topdown.pipeline.input.group_columns import read_groupings
 from topdown.pipeline.input.rule_reading import read_thresholds
 from topdown.pipeline.study import study
 from topdown.studies import simulate as simulate_module
 from topdown.studies.errors_table import SCHEMA_VERSION
 from topdown.studies.followed import Followed
-from topdown.studies.report.geometry import read_outlines
 
 TABLE = pd.DataFrame(
     [
@@ -116,7 +118,7 @@ def test_by_default_the_released_method_is_studied(tmp_path: Path) -> None:
         ("[study]\nreplicate = 3", r"study.replicate; did you mean 'replicates'"),
         ("[study]\nreplicates = 0", "study.replicates"),
         ('[study]\nmethods = ["topdown"]', "did you mean 'top-down'"),
-        ('[study]\nmethods = ["raw", "raw"]', "each of them once"),
+        ('[study]\nmethods = ["raw", "raw"]', "each only once"),
         ("[study]\nsize_classes = [10, 5]", "increasing"),
         ('[study]\nreference = "normal"', "study.reference"),
         ('[study]\nthresholds = [{ cell = "x" }]', "cutoff is missing"),
@@ -125,7 +127,10 @@ def test_by_default_the_released_method_is_studied(tmp_path: Path) -> None:
         ('[study]\nthresholds = [{ cell = "x", among = ["y"], cutoff = 0.1 }]', "which it is not one of"),
         ('[study]\ngroups = ["size class"]', "every study has the group 'size class'"),
         ('[study]\ngroups = [["kind", "kind"]]', "name each column once"),
-        ('[study]\ngroups = [{ columns = ["kind", "state"], order = ["A"] }]', "labels and order are of one column"),
+        (
+            '[study]\ngroups = [{ columns = ["kind", "state"], order = ["A"] }]',
+            "labels and order are for a single column",
+        ),
         ('[study]\ngroups = ["kind", "kind"]', "once"),
         ("[study]\nseeds = 3", "did you mean 'seed'|study.seed"),
     ],
@@ -161,6 +166,7 @@ def test_all_files_are_internal(folder: Path) -> None:
     assert [p.name for p in folder.iterdir()] == ["internal"]
     names = sorted(p.name for p in (folder / "internal").iterdir())
     assert names == [
+        "batches.parquet",
         "coverage.parquet",
         "densities.parquet",
         "errors.parquet",
@@ -202,7 +208,7 @@ def test_the_report_s_numbers_are_those_of_the_files(folder: Path) -> None:
         np.testing.assert_allclose(np.square(columns["rmse"]), part.mse, rtol=1e-3)
     rules = pd.read_parquet(folder / "internal" / "rules.parquet")
     moved = rules[(rules.rule == "share of x") & (rules.method == "gls-top-down")].mean_absolute_error.sum() / 2 * 1e6
-    told = re.search(r"Of each million that is paid out by x, ([0-9,.]+) ± [0-9,.]+ goes elsewhere", page)
+    told = re.search(r"Of each million that is paid out by x, ([0-9,.]+)\s±\s[0-9,.]+ goes elsewhere", page)
     assert told is not None
     assert float(told[1].replace(",", "")) == pytest.approx(moved, rel=1e-3)
     densities = pd.read_parquet(folder / "internal" / "densities.parquet")
@@ -218,6 +224,37 @@ def test_the_coverage_of_the_published_intervals_is_in_a_table_and_on_the_page(f
     page = (folder / "internal" / "report.html").read_text()
     assert '<h2 id="coverage">' in page
     assert "The intervals that the release would publish hold the true count" in page
+
+
+def test_a_later_study_in_the_same_directory_leaves_nothing_of_an_earlier_one(tmp_path: Path) -> None:
+    more = 'metrics = "census"\n[[study.variant]]\nname = "truncated"\nbounds = "truncated"\n'
+    said: list[str] = []
+
+    class Said(Silent):
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    here = study(load_study(write(tmp_path, STUDY + more))).directory
+    assert (here / "census_metrics.xlsx").exists()
+    assert (here / "errors_by_noise.parquet").exists()
+    (here / "note.txt").write_text("not a study's")
+    study(load_study(write(tmp_path)), stages=Said())
+    names = {one.name for one in here.iterdir()}
+    assert not names & {"census_metrics.xlsx", "errors_by_noise.parquet"}
+    assert "note.txt" in names
+    assert {Path(line.split()[-1]).name for line in said if line.startswith("wrote ")} == names - {"note.txt"}
+
+
+def test_a_study_that_could_not_be_written_whole_is_no_study_to_compare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_study(write(tmp_path))
+    here = study(config).directory
+    monkeypatch.setattr("topdown.pipeline.study.render", mock.Mock(side_effect=OSError("no space left on device")))
+    with pytest.raises(DataError, match="cannot be written"):
+        study(config, replicates=61)
+    with pytest.raises(DataError, match="holds no summary"):
+        compare_studies(here, here, tmp_path / "compared")
 
 
 def test_a_public_input_is_said_to_be_public(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -75,9 +76,15 @@ def test_a_study_of_queries_leaves_errors_by_answer_and_says_who_is_favoured(tmp
     page = outcome.report.read_text(encoding="utf-8")
     assert "Who is favoured, by category" in page
     assert SIZE_OF_PLACE in page
+
+    queries = re.findall(
+        r'<td class="t">([^<]*)</td><td class="t">[^<]*</td>(?=<td>[^<]*</td><td>[^<]*</td><td class="t w)', page
+    )
+    assert queries[0] == "sex"  # the total, which is alone, has nothing to compare
     assert "for a county&#39;s total" in page
     assert sorted(path.name for path in outcome.directory.iterdir()) == [
-        "coverage.parquet", "densities.parquet", "errors.parquet", "report.html", "rules.parquet", "summary.json",
+        "batches.parquet", "coverage.parquet", "densities.parquet", "errors.parquet", "report.html", "rules.parquet",
+        "summary.json",
     ]  # fmt: skip
     coverage = pd.read_parquet(outcome.directory / "coverage.parquet")
     assert set(coverage["cell"]) == set(errors["cell"])

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 import topdown as td
+from support.trees import leaves_below
 from topdown.planning.expected import deviations_within, noise_margin
 
 SCHEMA = td.Schema.from_mapping(
@@ -30,11 +31,7 @@ PLAN = td.Plan("discrete-gaussian", rho="1/50", shares=SHARES)
 def dense_variances(plan: td.Plan, geography: td.Geography, schema: td.Schema, level: str, query: str) -> np.ndarray:
     """The variances (nodes x answers) by the normal equations of the leaves' cells."""
     tree, k = geography.tree, schema.n_cells
-    below = np.zeros((tree.n_nodes, tree.n_leaves))
-    for leaf, node in enumerate(range(tree.leaves.start, tree.n_nodes)):
-        while node >= 0:
-            below[node, leaf] = 1
-            node = int(tree.parent[node])
+    below = leaves_below(tree)
     information = np.zeros((tree.n_leaves * k, tree.n_leaves * k))
     for where in geography.levels:
         for name in plan.queries(where):

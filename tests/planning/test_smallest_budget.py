@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import topdown as td
+from support.trees import leaves_below
 from topdown.geography.tree import Tree
 from topdown.planning.budget_allocation import Bound, cheapest, locally_cheapest
 from topdown.planning.expected import planned_covariance
@@ -69,11 +70,7 @@ def test_variances_and_slopes_are_those_of_least_squares(level: str, query: str)
 def stated_to_cvxpy(bounds: list[tuple[str, str, float]]) -> float:
     """The least sum of precisions with every c' M(p)^-1 c below its bound, by the information matrix of the leaves."""
     tree = FEW.tree
-    below = np.zeros((tree.n_nodes, tree.n_leaves))
-    for leaf, node in enumerate(range(tree.leaves.start, tree.n_nodes)):
-        while node >= 0:
-            below[node, leaf] = 1
-            node = int(tree.parent[node])
+    below = leaves_below(tree)
 
     def rows(level: str, query: str) -> np.ndarray:
         return np.kron(below[FEW.level_slice(level)], Query.parse(query, SCHEMA).matrix().toarray())

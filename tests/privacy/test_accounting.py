@@ -290,7 +290,7 @@ def test_guarantee_of_nothing_or_of_mixtures_is_refused() -> None:
         guarantee([])
     with pytest.raises(BudgetError, match="household"):
         guarantee([LAPLACE, dataclasses.replace(PURE, unit="household")])
-    with pytest.raises(BudgetError, match=r"'state' is measured and not in levels.*did you mean 'states'"):
+    with pytest.raises(BudgetError, match=r"'state' is measured but not in levels.*did you mean 'states'"):
         guarantee([LAPLACE], levels=["nation", "states"])
     with pytest.raises(BudgetError, match="unknown neighbours 'next-door'"):
         guarantee([dataclasses.replace(LAPLACE, neighbours="next-door")])
@@ -359,7 +359,7 @@ UNHEARD: list[Any] = [Unheard(), Heavier(level="state", scale=Fraction(10), neig
     ],
 )
 def test_an_unknown_event_is_refused_and_never_charged_as_another(charge: Callable[[Any], object], event: Any) -> None:
-    with pytest.raises(BudgetError, match=r"is no event that is known here: give .*LaplaceEvent"):
+    with pytest.raises(BudgetError, match=r"is not a known event; give .*LaplaceEvent"):
         charge(event)
 
 

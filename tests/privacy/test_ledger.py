@@ -210,7 +210,7 @@ def test_a_total_stays_as_it_is_once_something_was_spent(ledger: Ledger) -> None
     with pytest.raises(BudgetError, match="has this account already; nothing was changed"):
         ledger.open_account("census", 3)
     ledger.reserve("census", "a", ONE, title="Counties 2020")
-    with pytest.raises(BudgetError, match="from which a release was paid; its total stays as it is"):
+    with pytest.raises(BudgetError, match="which a release has used; its total stays as it is"):
         ledger.open_account("census", 100)
     assert ledger.account("census").total == 3
     assert ledger.account("census").releases[0].body["title"] == "Counties 2020"
@@ -454,7 +454,7 @@ def test_events_that_are_not_known_reserve_nothing(ledger: Ledger) -> None:
         kind, level, query, unit, neighbours, epsilon = "laplace", "nation", "detailed", "person", "add-remove", 1
 
     event: Any = Unheard()
-    with pytest.raises(BudgetError, match="is no event that is known here"):
+    with pytest.raises(BudgetError, match="is not a known event"):
         ledger.reserve("census", "a", [event])
     assert ledger.account("census").spent == 0
 

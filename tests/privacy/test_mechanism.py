@@ -130,6 +130,15 @@ def test_a_run_publishes_it(toy_run: Path) -> None:
         assert ((measured.loc[measured["cell"] == cell, "value"].to_numpy() - true) % 2 == 0).all()
 
 
+def test_replicates_refuse_it_before_anything_is_drawn(toy_run: Path) -> None:
+    toy_run.write_text(
+        RUN_TOML.replace("epsilon = 1.0", 'mechanism = "even"\nepsilon = 1.0') + "[output]\nreplicates=2"
+    )
+    with pytest.raises(ConfigError, match=r"output\.replicates: the fourth cumulant of Even is not known"):
+        pipeline.run(load_config(toy_run))
+    assert not list(toy_run.parent.rglob("*.key"))
+
+
 def test_parts_refuse_it_before_anything_is_drawn(toy_run: Path) -> None:
     toy_run.write_text(SEVERAL_TOML.replace('"discrete-gaussian"\nrho = 1', '"even"\nepsilon = 1.0'))
     before = sorted(toy_run.parent.rglob("*"))
@@ -193,7 +202,7 @@ def test_what_a_plan_will_give_states_no_margin_that_is_not_known(
     assert errors["margin"].isna().all()
     assert errors["sd"].notna().all()
     assert (errors["noise_margin"] > 0).all()
-    with pytest.raises(ConfigError, match="is neither Laplace's nor Gaussian"):
+    with pytest.raises(ConfigError, match="is neither Laplace nor Gaussian"):
         td.smallest_budget(plan, geography, ["county: 25 at 90 %"])
 
 

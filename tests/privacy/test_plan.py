@@ -162,7 +162,8 @@ def test_levels_are_checked() -> None:
     with pytest.raises(BudgetError, match="level 'tract' has no share"):
         plan.check_levels([*LEVELS, "tract"])
     with pytest.raises(
-        BudgetError, match=r"names level 'county', which is not there.*write 'county' and 'counties' alike"
+        BudgetError,
+        match=r"names level 'county', which the geography does not have.*write 'county' and 'counties' alike",
     ):
         plan.check_levels(["nation", "state", "counties"])
     with pytest.raises(BudgetError, match=r"no level 'countie'.*did you mean 'county'"):

@@ -93,6 +93,14 @@ def test_a_release_of_true_counts_is_refused_unless_it_is_asked_for(toy_run: Pat
 def test_a_large_budget_over_many_levels_is_warned_of(toy_run: Path) -> None:
     text = RUN_TOML.replace("epsilon = 1.0", "epsilon = 15").replace("0.2", "1/3").replace("0.3", "1/3")
     toy_run.write_text(text.replace("1/3", '"1/3"').replace("0.5", '"1/3"'))
-    assert not any("epsilon = 15 in all" in line for line in said_by(load_config(toy_run)))
+    assert not any("a total epsilon of 15" in line for line in said_by(load_config(toy_run)))
     toy_run.write_text(toy_run.read_text().replace("epsilon = 15", "epsilon = 20\naccept_no_protection = true"))
-    assert any("warning   epsilon = 20 in all bounds nothing" in line for line in said_by(load_config(toy_run)))
+    assert any("warning   a total epsilon of 20 protects nobody" in line for line in said_by(load_config(toy_run)))
+
+
+def test_a_level_that_is_not_measured_is_not_called_exact() -> None:
+    left_out = td.Plan("geometric", epsilon=1, shares={"nation": "1/2", "state": 0, "county": "1/2"})
+    assert strength.spent_on_sums(left_out, ["nation", "state", "county"]) == []
+    exact = td.Plan("geometric", epsilon=1, shares={"nation": 1}, invariants=["state", "county"])
+    (said,) = strength.spent_on_sums(exact, ["nation", "state", "county"])
+    assert "level 'nation' lies above level 'county'" in said

@@ -74,6 +74,17 @@ def test_unmeasured_leaves_agree_where_only_their_sum_is_determined() -> None:
         assert cross_check(measured, td.project(measured, method)).agrees
 
 
+def test_exact_units_of_0_stay_so_where_others_are_not_measured() -> None:
+    rng = np.random.default_rng(8)
+    tree = Tree.from_family_sizes([[2], [40, 40], [1, *[3] * 79]])
+    values = rng.normal(size=tree.n_nodes) * 30.0
+    variance = np.full(tree.n_nodes, 900.0)
+    values[:3] = variance[:3] = 0.0
+    variance[tree.leaves.start] = np.inf  # an only child, whose share its parent has
+    measured = measurements(tree, values, variance)
+    assert cross_check(measured, td.project(measured, "gls", nonnegative=False)).agrees
+
+
 MANY = Tree.from_family_sizes([[5_598]])
 """A family of the size of Brazil's municipalities, of which 132 cells are counted."""
 

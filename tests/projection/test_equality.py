@@ -168,3 +168,9 @@ def test_variance_of_counties_below_a_public_state(n: int, law: str) -> None:
     assert abs(observed - expected) < 5 * deviation
     for wrong in (expected / (1 - 1 / n), expected * (1 - 1 / n)):
         assert abs(observed - wrong) > 5 * deviation
+
+
+def test_an_only_child_of_an_exact_unit_has_no_variance_at_all_however_large_its_noise() -> None:
+    tree = Tree.from_family_sizes([[1], [1]])
+    for noise in 10.0 ** np.random.default_rng(1).uniform(-3, 20, 500):
+        assert least_squares_variance(np.array([0.0, 0.0, noise]), tree)[2] == 0

@@ -160,7 +160,23 @@ def test_the_slope_of_what_lies_below_is_that_of_its_table() -> None:
             table, g = level.gather(slice(0, 1), cells)
             x = np.random.default_rng(seed).random((1, 9)) * 10
             expected = x @ table[0][patterns.of(cells)] - g
-            np.testing.assert_allclose(level.slope(x, slice(0, 1), cells)[0], expected, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(level.slopes([(x, slice(0, 1), cells)])[0][0], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_slopes_of_families_together_are_those_of_each_alone() -> None:
+    for seed in range(10):
+        case, rng = random_tree(np.random.default_rng(seed), exact=False), np.random.default_rng(seed)
+        patterns = Patterns(SCHEMA, tuple(dict.fromkeys(q for level in case.measured for q in level)))
+        for number, level in enumerate(known(case.tree, case.measured, patterns, case.tree.n_levels - 1)):
+            nodes = case.tree.level(number)
+            asked = []
+            for first in range(0, nodes.stop - nodes.start, 2):  # with gaps, as where a parent has nothing
+                cells = np.sort(rng.choice(SCHEMA.n_cells, rng.integers(1, 9), replace=False))
+                asked.append((rng.random((1, len(cells))), slice(first, first + 1), cells))
+            for one, (slope, size) in zip(asked, level.slopes(asked), strict=True):
+                ((alone, its_size),) = level.slopes([one])
+                np.testing.assert_allclose(slope, alone, rtol=1e-9, atol=1e-9)
+                np.testing.assert_allclose(size, its_size, rtol=1e-12)
 
 
 def test_a_child_has_nothing_where_its_parent_has_nothing() -> None:

@@ -116,7 +116,7 @@ def test_the_same_from_a_file(geography: td.Geography, limits: td.AnswerLimits, 
         ({"lower": 1.5}, r"row 0: '1.5' is no whole number"),
         ({"lower": "two"}, r"row 0: 'two' is no whole number"),
         ({"lower": 5, "upper": 4}, r"row 0: block 'a1', 'prison': the lower limit is above the upper"),
-        ({"geoid": "b2", "answer": "dorm"}, r"row 1: block 'b2', 'dorm' has a row before"),
+        ({"geoid": "b2", "answer": "dorm"}, r"row 1: block 'b2', 'dorm' has two rows"),
     ],
 )
 def test_what_cannot_be_a_limit_is_named(geography: td.Geography, changes: dict[str, Any], says: str) -> None:
@@ -188,3 +188,112 @@ def test_exact_totals_below_limit_what_a_parent_may_have(method: str) -> None:
     state = release.table("state", "home").iloc[0, 2:].tolist()
     assert state == [100, 0, 7]  # at least the house of A, at most the dormitory of B
     assert release.table("county", "home").iloc[:, 2:].to_numpy().tolist() == [[100, 0, 0], [0, 0, 7]]
+
+
+PAIR = td.Geography.from_table({"state": ["S", "S"], "block": ["c", "d"]}, ["state", "block"])
+
+
+def among_two(rows: list[tuple[str, str, str, int | None, int | None]], state: list[int]) -> td.Release:
+    """Whole counts of two blocks within limits, where the state is measured as ``state`` and the blocks as nothing."""
+    columns = dict(zip(("geoid", "query", "answer", "lower", "upper"), map(list, zip(*rows, strict=True)), strict=True))
+    answers = {("state", "detailed"): (np.array([state]), 1.0), ("block", "detailed"): (np.zeros((2, 6), int), 1e4)}
+    return td.project_whole(
+        td.Measurements.from_answers(PAIR, SCHEMA, answers),
+        limits=td.AnswerLimits.from_table(columns, PAIR, SCHEMA),
+        source=td.SeededSource(1),
+    )
+
+
+def test_a_parent_has_no_more_of_an_answer_than_what_others_leave_of_a_child_s_sum() -> None:
+    # Of the 10 in c, 10 are in houses: nobody is in its prison, and 3 at most are in that of d.
+    release = among_two(
+        [
+            ("c", "total", "total", 10, 10),
+            ("c", "home", "house", 10, None),
+            ("d", "home", "prison", None, 3),
+        ],
+        [0, 20, 0, 50, 0, 0],
+    )
+    prison = release.table("state", "home")["prison"]
+    assert prison.tolist() == [3]
+    assert release.table("block", "home")["prison"].tolist() == [0, 3]
+
+
+def test_what_is_left_of_a_sum_s_sum_limits_a_parent_too() -> None:
+    # Of the 10 in c at least 4 are in houses, so that 6 at most are in its prison, of whom 5 are minors: one adult.
+    release = among_two(
+        [
+            ("c", "total", "total", None, 10),
+            ("c", "home", "house", 4, None),
+            ("c", "home", "prison", None, 9),
+            ("c", "detailed", "prison_minor", 5, None),
+            ("d", "total", "total", None, 100),
+            ("d", "home", "prison", None, 100),
+            ("d", "detailed", "prison_adult", None, 0),
+        ],
+        [0, 40, 5, 50, 0, 0],
+    )
+    assert release.table("state", "detailed")["prison_adult"].tolist() == [1]
+
+
+KINDS = td.Schema.from_mapping({"home": ["house", "prison", "dorm", "ship"], "age": ["minor", "adult"]})
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "unbiased"])
+def test_what_children_ask_of_sums_of_several_answers_is_found_below_and_mended_above(rounding: str) -> None:
+    # c may have houses and prisons, d dorms and ships, and their totals are exact: no limit of one answer of A says
+    # that its houses and prisons are c's total. Nor does one of S say what is A's and B's.
+    geography = td.Geography.from_table(
+        {"state": ["S"] * 4, "county": ["A", "A", "B", "B"], "block": ["c", "d", "e", "f"]},
+        ["state", "county", "block"],
+    )
+    closed = {"c": ["dorm", "ship"], "d": ["house", "prison"], "e": ["dorm", "ship"], "f": ["house"]}
+    rows = [(unit, "home", kind, None, 0) for unit, kinds in closed.items() for kind in kinds]
+    columns = dict(zip(("geoid", "query", "answer", "lower", "upper"), map(list, zip(*rows, strict=True)), strict=True))
+    noisy = np.array([[30, 20, 10, 5, 3, 1, 0, 0], [0, 0, 3, 4, 30, 10, 20, 2]])
+    answers = {
+        ("state", "detailed"): (noisy.sum(axis=0, keepdims=True), 1.0),
+        ("county", "detailed"): (noisy, 1.0),
+        ("block", "detailed"): (np.zeros((4, 8), int), 1e4),
+        ("block", "total"): (np.array([[10], [40], [50], [20]]), 0.0),
+    }
+    release = td.project_whole(
+        td.Measurements.from_answers(geography, KINDS, answers),
+        limits=td.AnswerLimits.from_table(columns, geography, KINDS),
+        source=td.SeededSource(1),
+        rounding=rounding,
+    )
+    counts = {level: release.answers(level, "detailed") for level in geography.levels}
+    assert counts["block"].sum(axis=1).tolist() == [10, 40, 50, 20]
+    homes = release.table("block", "home").set_index("geoid")
+    for unit, kinds in closed.items():
+        assert (homes.loc[unit, kinds] == 0).all()
+    assert (counts["block"].reshape(2, 2, 8).sum(axis=1) == counts["county"]).all()
+    assert (counts["county"].sum(axis=0) == counts["state"][0]).all()
+    assert counts["county"][0].sum() == 50
+    assert (counts["county"] >= 0).all()
+
+
+def test_what_is_asked_two_levels_below_is_mended_at_the_root() -> None:
+    # Both counties may have every kind; that half of each is in houses and prisons is said by their blocks alone.
+    places = td.Geography.from_table(
+        {"state": ["S"] * 4, "county": ["A", "A", "B", "B"], "block": ["c", "d", "e", "f"]},
+        ["state", "county", "block"],
+    )
+    closed = {"c": ["dorm", "ship"], "d": ["house", "prison"], "e": ["dorm", "ship"], "f": ["house", "prison"]}
+    rows = [(unit, "home", kind, None, 0) for unit, kinds in closed.items() for kind in kinds]
+    columns = dict(zip(("geoid", "query", "answer", "lower", "upper"), map(list, zip(*rows, strict=True)), strict=True))
+    answers = {
+        ("state", "detailed"): (np.array([[12, 8, 9, 6, 2, 1, 2, 0]]), 1.0),
+        ("county", "detailed"): (np.zeros((2, 8), int), 1e4),
+        ("block", "total"): (np.full((4, 1), 10), 0.0),
+    }
+    release = td.project_whole(
+        td.Measurements.from_answers(places, KINDS, answers),
+        limits=td.AnswerLimits.from_table(columns, places, KINDS),
+        source=td.SeededSource(1),
+    )
+    state = release.answers("state", "home")[0]
+    assert state[:2].sum() == state[2:].sum() == 20
+    assert release.answers("county", "home")[:, :2].sum(axis=1).tolist() == [10, 10]
+    assert release.answers("block", "total").reshape(-1).tolist() == [10] * 4

@@ -74,7 +74,7 @@ def test_only_what_was_asked_for_is_solved_and_answered() -> None:
     )  # fmt: skip
     made = linear_answers.linear_answers(found, [Query.parse("a", schema)])
     assert {component.deviating for component, _ in made.coordinates} == {(), (0,)}
-    with pytest.raises(ConfigError, match="query 'b' is by attributes that no query"):
+    with pytest.raises(ConfigError, match="query 'b' has attributes that no solved query"):
         made.answers_of(every(found), Query.parse("b", schema))
 
 

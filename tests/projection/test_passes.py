@@ -249,13 +249,13 @@ def test_an_order_that_makes_no_sense_is_refused(order: Any, says: str) -> None:
 
 
 def test_a_method_or_a_release_that_takes_no_order_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"'gls' .* settles all|is for non-negative histograms"):
+    with pytest.raises(ConfigError, match=r"'gls' .* makes all queries|is for non-negative histograms"):
         td.project(measured(1), "gls", order=["total"])
     own = dataclasses.replace(
         METHODS["top-down"], name="mine", families=dataclasses.replace(LEAST_SQUARES, check_pass=None)
     )
     monkeypatch.setitem(METHODS, "mine", own)
-    with pytest.raises(ConfigError, match=r"method 'mine' .* settles all queries at once; leave order out"):
+    with pytest.raises(ConfigError, match=r"method 'mine' .* makes all queries non-negative at once; leave order out"):
         td.project(measured(1), "mine", nonnegative=True, order=["total"])
     assert td.project(measured(1), "mine", nonnegative=True).order == {}
     alone = td.Measurements.from_arrays(
@@ -286,7 +286,7 @@ def test_where_a_parent_has_nothing_no_pass_is_made() -> None:
     case = random_tree(np.random.default_rng(3), exact=False)
     descent = descent_of(case.measurements(), METHODS["top-down"], "variance", order=["total"])
     nothing = Sparse(np.zeros(0, np.int64), np.zeros(0))
-    found, lacking, programs = families._one(descent, LEAST_SQUARES, None, 1, slice(0, 1), nothing)
+    ((found, lacking, programs),) = families._several(descent, LEAST_SQUARES, None, 1, [(slice(0, 1), nothing)])
     assert len(found[0].cells) == 0
     assert programs.variables == 0
     assert not lacking.gap.any()

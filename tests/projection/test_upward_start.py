@@ -160,8 +160,8 @@ def test_whole_histograms_come_from_it() -> None:
     [
         ("gls-top-down", "county", 'write "from" before it, such as "from county"'),
         ("gls-top-down", "from parish", "unknown level of upward 'parish'"),
-        ("gls-top-down", "from nation", "that is method 'top-down', take it instead"),
-        ("gls-top-down", "from block", "'block' is the lowest level, from which everything goes up; leave upward out"),
+        ("gls-top-down", "from nation", "take method 'top-down' instead"),
+        ("gls-top-down", "from block", "'block' is the lowest level, which is the default; leave upward out"),
         ("top-down", "from county", "method 'top-down' (family by family from the root) has no upward pass"),
         ("joint", "from county", "take method 'gls-top-down', or leave upward out"),
         ("gls", "from county", "take method 'gls-top-down', or leave upward out"),
@@ -185,7 +185,7 @@ def test_a_level_that_tells_nothing_of_what_is_measured_below_is_refused() -> No
     count = len(one.truth[one.tree.level(2)])
     one.measured[2] = {total: Answers(np.zeros((count, 1)), np.ones(count))}
     with pytest.raises(
-        ConfigError, match=r"level 'level 3' measures 'g', which nothing that level 'level 2' measures tells"
+        ConfigError, match=r"level 'level 3' measures 'g', which the queries of level 'level 2' do not determine"
     ):
         td.project_whole(named(one), upward="from level 2")
 

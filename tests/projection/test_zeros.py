@@ -76,7 +76,9 @@ def test_an_exact_number_where_there_is_none_is_refused() -> None:
     values[TREE.leaves] = 0
     values[TREE.n_nodes - 2, IMPOSSIBLE[1]] = 4
     impossible = dataclasses.replace(measurements, values=values, node_variance=variance, plan=None)
-    with pytest.raises(ProjectionError, match=r"level 2 'n11', .*'0-17_nursing_m': its exact answer is 4, .*zeros"):
+    with pytest.raises(
+        ProjectionError, match=r"level 2 'n11', .*'0-17_nursing_m': its exact answer is 4, .*structural zero"
+    ):
         td.project(impossible)
 
 

@@ -43,6 +43,9 @@ RUNS = {
     "queries": '[privacy]\nepsilon = 1\n[privacy.shares]\nnation = { total = "1/4" }\nstate = { detailed = "1/4" }\n'
     'county = { detailed = "1/4", any = "1/4" }\n[schema]\nage = ["adults", "children"]\n[recodes.age]\n'
     'any = { all = ["adults", "children"] }\n[output]\ntables = ["age"]\n',
+    "replicates": PRIVACY + "[output]\nreplicates = 2\n",
+    "replicates of queries": '[privacy]\nepsilon = 1\n[privacy.shares]\nnation = { total = "1/2" }\nstate = 0\n'
+    'county = { detailed = "1/2" }\n[schema]\nage = ["adults", "children"]\n[output]\nreplicates = 2\n',
     "ledger": PRIVACY + '[ledger]\npath = "ledger.db"\ndataset = "census"\n',
 }
 
@@ -70,14 +73,15 @@ def entry(name: str, manifest: dict[str, Any]) -> str:
         end = "_estimates" if "_estimates." in name else ""
         return f"tables/*{end}.{name.rsplit('.', 1)[1]}"
     rows = manifest["release_rows"]
-    return name if rows == "every cell" or not name.startswith("release.") else f"{name} ({rows})"
+    return name if rows == "every cell" or not name.startswith(("release.", "replicates.")) else f"{name} ({rows})"
 
 
 def described(name: str, manifest: dict[str, Any], columns: list[str]) -> list[dict[str, Any]]:
     """The columns of a table, with its own in place of "*": cells, attributes or answers; "**": those that follow."""
     known = TABLES["tables"][entry(name, manifest)]
     own = [column for column in columns if column not in {one["name"] for one in known}]
-    cells = len(manifest["cells"]) if known[-1]["name"] == "**" else len(own)
+    fixed = [one["name"] for one in known]
+    cells = columns.index(fixed[fixed.index("*") + 1]) - fixed.index("*") if fixed[-1] == "**" else len(own)
     there = {"*": own[:cells], "**": own[cells:]}
     return [{**one, "name": cell} for one in known for cell in there.get(one["name"], [one["name"]])]
 

@@ -53,7 +53,7 @@ def test_a_whole_release_is_found_whole_wherever_it_lies(public: Path, tmp_path:
 def test_the_command(public: Path, topdown: Command) -> None:
     done = topdown("verify", public)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "release.parquet are what the manifest lists, and the counts add up" in done.stdout
+    assert "release.parquet agree with the manifest, and the counts add up" in done.stdout
     assert file_digest(public / "manifest.json") in done.stdout
     assert topdown("verify", public, "--quiet").stdout == ""
     (public / "release.csv").unlink()
@@ -66,7 +66,7 @@ def test_the_command(public: Path, topdown: Command) -> None:
 
 
 def test_the_directory_of_a_run_is_told_from_its_release(public: Path) -> None:
-    with pytest.raises(DataError, match=r"it is what a run wrote; give the release in it, .*public$"):
+    with pytest.raises(DataError, match=r"it is the output folder of a run; give the release in it, .*public$"):
         td.verify_release(public.parent)
 
 
@@ -89,8 +89,8 @@ def as_link(path: Path) -> None:
     ("spoil", "says"),
     [
         (lambda p: (p / "measurements.parquet").unlink(), "measurements.parquet is missing"),
-        (lambda p: os.truncate(p / "release.parquet", 8), r"release.parquet has 8 bytes and not [\d,]+"),
-        (lambda p: appended(p / "release.csv"), "release.csv has .* bytes and not"),
+        (lambda p: os.truncate(p / "release.parquet", 8), r"release.parquet has 8 bytes instead of [\d,]+"),
+        (lambda p: appended(p / "release.csv"), "release.csv has .* bytes instead of"),
         (lambda p: flipped(p / "estimates.parquet"), "estimates.parquet is not what was written"),
         (lambda p: (p / ".hidden").touch(), "'.hidden' is not of this release"),
         (lambda p: (p / "more").mkdir(), "'more' is not of this release"),
@@ -254,5 +254,5 @@ def test_a_table_that_the_manifest_does_not_name_is_compared_with_nothing(tmp_pa
     public = released(tmp_path / "run", frame, RUN_TOML + '[output]\ntables = ["total"]\n')
     td.verify_release(public)
     edit(public, lambda manifest: manifest.update(tables={}))
-    with pytest.raises(DataError, match=r"tables/total.*is of no table that the manifest names"):
+    with pytest.raises(DataError, match=r"tables/total.*belongs to no table that the manifest names"):
         td.verify_release(public)

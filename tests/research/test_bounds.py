@@ -200,8 +200,8 @@ def test_a_bounded_plan_as_json_and_in_words() -> None:
     assert "uncorrected textbook scale" in words
     assert "0 to 1,000" in words
     assert "not unbiased" in words
-    assert "what they truly cost" in words
-    assert "what they truly cost" not in bounded().describe(LEVELS)
+    assert "their true cost within bounds" in words
+    assert "their true cost within bounds" not in bounded().describe(LEVELS)
 
 
 def test_replace_and_equal_shares_keep_the_bounds() -> None:

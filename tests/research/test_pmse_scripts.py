@@ -64,6 +64,7 @@ def test_the_columns_that_do_not_come_out(tmp_path: Path) -> None:
 
 def test_the_page_s_table_1_is_that_of_the_kept_pairs() -> None:
     (kept,) = RESULTS.glob("pmse_table_1-*.parquet")
+    (smallest,) = RESULTS.glob("pmse_table_1_leaf_1-*.parquet")
     sums = pd.read_parquet(kept).groupby(["depth", "cp"])[["pairs", "beyond_paper"]].sum()
     page = (REPOSITORY / "docs" / "pmse.md").read_text(encoding="utf-8")
     assert f"{sums['pairs'].min():,} pairs of neighbours" in page
@@ -72,3 +73,7 @@ def test_the_page_s_table_1_is_that_of_the_kept_pairs() -> None:
         for cp in (0.01, 0.001):
             one = sums.loc[(depth, cp)]
             assert f"{100 * one['beyond_paper'] / one['pairs']:.3f} %" in row
+    leaves = pd.read_parquet(smallest).groupby(["depth", "cp"])[["pairs", "beyond_paper"]].sum()
+    assert (leaves["pairs"] == 100_000).all()
+    for depth in (5, 30):
+        assert f"{100 * leaves.loc[(depth, 0.001), 'beyond_paper'] / 100_000:.3f} ±" in page

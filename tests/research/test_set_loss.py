@@ -105,7 +105,7 @@ def test_a_plan_with_gaps_is_charged_its_true_epsilon() -> None:
         ({"within": {"county": [(3, 2)]}}, "level 'county': interval"),
         ({"within": {"county": []}}, "no interval"),
         ({"within": {"county": 7}}, "give a list of pairs"),
-        ({"within": {"county": [(4, 4)]}}, "make it invariant"),
+        ({"within": {"county": [(4, 4)]}}, "make the level invariant"),
         ({"within": [(0, 1)]}, "within is"),
         ({"within": {"nation": [(0, 1)]}}, "set bounds for it"),
         ({"within": {"county": [(0, 9)]}, "upper": {"county": 5}}, "the intervals alone"),

@@ -121,7 +121,7 @@ def test_a_set_without_an_upper_bound_makes_it_void() -> None:
 def test_what_is_no_matrix_is_refused() -> None:
     with pytest.raises(ConfigError, match="A has shape"):
         td.theory.linear_projection_matrix([1.0, 2.0])
-    with pytest.raises(ConfigError, match="does not read as a matrix"):
+    with pytest.raises(ConfigError, match="A is not a matrix of numbers"):
         td.theory.linear_projection_matrix([["a"]])
     with pytest.raises(ConfigError, match="values must be 2"):
         td.theory.linear_bias_bound([1.0], [[1.0, 1.0]], 1.0)

@@ -231,7 +231,7 @@ def test_the_finding_names_where_fewer_are_covered_than_stated() -> None:
         return coverage_findings({"nominal": 0.9, "rows": listed})[0]
 
     assert "in the 90 % that they state" in said(good)
-    assert "nothing is promised" not in said(good)
+    assert "no coverage is stated" not in said(good)
     assert "less often than the 90 %" in said(bad)
     assert "1 of 2 classes; least in county, x in the class “g1” by true count (80" in said(bad)
     assert "least in county, x in the class “g0” by published count (50" in said(pd.concat([good, picked]))

@@ -163,7 +163,7 @@ def test_areas_are_sums_of_leaves_and_need_no_level() -> None:
         ({"name": "", "eligible": "x > 1"}, "no name"),
         ({"name": "r", "figure": "x", "amount": "x"}, "give eligible"),
         ({"name": "r", "eligible": "x > 1", "floor": "3"}, "of an amount"),
-        ({"name": "r", "amount": "x", "floor": "3"}, "no total"),
+        ({"name": "r", "amount": "x", "floor": "3"}, "needs a column .total."),
         ({"name": "r", "eligible": "x > y"}, "asks for 'y'"),
         ({"name": "r", "eligible": "s > 1", "sums": {"s": ("x", "z")}}, "names 'z'"),
         ({"name": "r", "eligible": "s > 1", "sums": {"s": ("x",)}, "columns": {"s": A}}, "a sum and a column"),

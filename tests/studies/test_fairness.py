@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 import topdown as td
+from support.simulated import counts_of
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
 from topdown.studies import fairness
@@ -256,3 +258,13 @@ def test_a_group_mean_is_the_mean_of_its_leaves() -> None:
     leaves = counts.values[geography.tree.leaves, 1]
     expected = {g: leaves[[label == g for label in LABELS]].mean() for g in ("odd", "even")}
     np.testing.assert_allclose(outcome, [expected[g] for g in LABELS])
+
+
+def test_an_only_child_that_is_not_measured_has_nothing_left_beside_a_public_total() -> None:
+    plan = td.Plan(epsilon=1, shares={"0": "1/2", "1": "1/2", "2": "0"})
+    table = td.simulate(counts_of([4, 5, 6], [[2], [1, 2]]), plan, ["gls"], 20, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # infinite times 0
+        families = td.fairness.by_family(table, "gls")
+    last = families[families["level"] == "2"].set_index("family_size")["public_total"]
+    assert last.to_dict() == {1: 0.0, 2: np.inf}

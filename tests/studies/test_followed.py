@@ -47,7 +47,7 @@ def test_answers_are_called_by_their_query_and_categories() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queries", "said"), [(["total", "total"], "each of them once"), (["sexx"], "did you mean 'sex'")]
+    ("queries", "said"), [(["total", "total"], "each only once"), (["sexx"], "did you mean 'sex'")]
 )
 def test_queries_that_cannot_be_followed_are_refused(queries: list[str], said: str) -> None:
     with pytest.raises(td.errors.ConfigError, match=said):
@@ -101,7 +101,7 @@ def test_every_answer_is_compared_with_its_own_noise_and_with_none_where_it_has_
 def test_a_replicate_is_what_a_projection_makes_of_its_draw(method: str) -> None:
     followed = Followed.of(SCHEMA, SCHEMA.cells(), FOLLOWED)
     methods = simulate_module.parse_methods([method, f"{method}/rounded"])
-    study = simulate_module._study(COUNTS, PLAN, methods, (), 4, False, followed)
+    study = simulate_module._study(COUNTS, PLAN, methods, (), 4, 1, False, followed)
     drawn = draw_answers(study.queries, study.tree, study.truth, 3, (4, 0), slice(0, 3))
     answers = {
         (level, query.name): (one.values[2], one.variance)

@@ -116,7 +116,7 @@ def test_a_study_follows_the_rules() -> None:
     state = Level(counts.geography.levels[1], 1)
     rules = (FundShare("c0"), Threshold("c1", 2), Threshold("c1", 0.3, ("c0", "c1")), Threshold("c0", 5, level=state))
     table = td.simulate(counts, plan, ["raw", "top-down"], 500, 9, rules=rules)
-    study = simulate_module._study(counts, plan, parse_methods(["raw", "top-down"]), rules, 9, None)
+    study = simulate_module._study(counts, plan, parse_methods(["raw", "top-down"]), rules, 9, 1, None)
     values = replicates.draw(study, 0)[:500]
     problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
     for method in study.methods:

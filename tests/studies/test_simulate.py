@@ -473,7 +473,7 @@ def test_every_replicate_is_counted_once(small: tuple[td.Counts, td.Plan], repli
 
 
 def test_distinct_chunks_have_distinct_noise(small: tuple[td.Counts, td.Plan]) -> None:
-    study = simulate_module._study(*small, methods_module.parse_methods("raw"), (), 5, None)
+    study = simulate_module._study(*small, methods_module.parse_methods("raw"), (), 5, 1, None)
     drawn = [replicates.draw(study, chunk) for chunk in range(3)]
     assert (drawn[0] != drawn[1]).mean() > 0.5
     assert (drawn[1] != drawn[2]).mean() > 0.5
@@ -597,7 +597,7 @@ def test_progress_ends_with_all(small: tuple[td.Counts, td.Plan]) -> None:
 
 
 def test_rounded_methods_are_whole_and_nonnegative(small: tuple[td.Counts, td.Plan]) -> None:
-    study = simulate_module._study(*small, methods_module.parse_methods(ALL), (), 5, None)
+    study = simulate_module._study(*small, methods_module.parse_methods(ALL), (), 5, 1, None)
     values = replicates.draw(study, 0)
     problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
     for method in study.methods:
@@ -708,7 +708,7 @@ def test_zeros_of_sums_alone_are_those_of_exact_arithmetic(shift: int) -> None:
     counts = counts_of([0, 1, 2, 0, 0, 3, 1, 0, 2, 0, 1, 0, 4, 0, 1, 0, 2, 0, 1, 0, shift], [[3], [7, 7, 7]])
     plan, labels = td.Plan(epsilon=2).for_levels(counts.geography.levels), ["top-down/equality", "top-down", "raw"]
     table = simulate(counts, plan, labels, 400, 5, distances=False)
-    study = simulate_module._study(counts, plan, simulate_module.parse_methods(labels), (), 5, False)
+    study = simulate_module._study(counts, plan, simulate_module.parse_methods(labels), (), 5, 1, False)
     y = replicates.draw(study, 0)[:400, 0].astype(np.int64)
     state = 3 * y[:, 1:4] + (y[:, :1] - y[:, 1:4].sum(axis=1, keepdims=True))  # times 3
     leaves = y[:, 4:].reshape(400, 3, 7)
@@ -724,7 +724,7 @@ def test_means_by_level_have_the_error_of_the_replicates_own_means() -> None:
     counts = counts_of([[30, 2, 1, 0, 4], [3, 5, 0, 1, 1]], [[2], [2, 3]])
     plan, labels = td.Plan(epsilon=1).for_levels(counts.geography.levels), ["raw", "top-down"]
     table = simulate(counts, plan, labels, 300, 6, distances=False)
-    study = simulate_module._study(counts, plan, simulate_module.parse_methods(labels), (), 6, False)
+    study = simulate_module._study(counts, plan, simulate_module.parse_methods(labels), (), 6, 1, False)
     values = replicates.draw(study, 0)[:300]
     problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
     for method in study.methods:

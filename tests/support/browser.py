@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +46,11 @@ def told(done: subprocess.CompletedProcess[str]) -> Any:
     raw = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     assert raw is not None, done.stdout[-500:]
     return json.loads(raw.group(1).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+
+
+def data_of(page: str) -> dict[str, Any]:
+    """What a page embeds."""
+    found = re.search(r'id="data">([^<]*)</script>', page)
+    assert found is not None
+    data: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(found[1])))
+    return data

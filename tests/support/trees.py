@@ -38,6 +38,16 @@ def geography(tree: Tree) -> Geography:
     return Geography(levels, tree, pa.array([f"n{k:0{digits}d}" for k in range(tree.n_nodes)]))
 
 
+def leaves_below(tree: Tree) -> FloatArray:
+    """Which leaves (nodes x leaves) lie at or below every node, 1 or 0."""
+    found = np.zeros((tree.n_nodes, tree.n_leaves))
+    for leaf, node in enumerate(range(tree.leaves.start, tree.n_nodes)):
+        while node >= 0:
+            found[node, leaf] = 1
+            node = int(tree.parent[node])
+    return found
+
+
 def measurements(tree: Tree, values: object, variance: object) -> Measurements:
     return Measurements.from_arrays(geography(tree), values, variance)
 

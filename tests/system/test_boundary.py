@@ -38,10 +38,12 @@ ROOMS = {
     "noise": 2,
     "geography": 2,
     "workload": 3,
+    "linked": 4,
     "tables": 4,
     "privacy": 4,
     "census.layouts": 5,
     "measurements": 5,
+    "pages": 5,
     "confidential": 6,
     "projection": 6,
     "uncertainty": 7,
@@ -363,6 +365,7 @@ def test_a_refusal_shows_a_word_and_no_number(planted: Path, capfd: pytest.Captu
     text = table.read_text()
     changes = [
         (",0,5", ",-3,5"),
+        (",0,5", ",xy,5"),
         (",0,5", ",x,5"),
         ("02001,0", "09001"),
         ("01003", "1003"),
@@ -373,7 +376,8 @@ def test_a_refusal_shows_a_word_and_no_number(planted: Path, capfd: pytest.Captu
         assert topdown_command("run", planted) == 3
     output = capfd.readouterr()
     assert "the value is negative" in output.err
-    assert "the value 'x' is not a whole number" in output.err
+    assert "the value 'xy' is not a whole number" in output.err
+    assert "the value 'x' marks a count that is suppressed" in output.err
     assert "duplicate" in output.err
     assert not shows((output.out + output.err).encode())
 

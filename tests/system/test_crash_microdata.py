@@ -144,7 +144,7 @@ def test_a_folder_of_somebody_else_s_is_refused_before_anything_is_drawn(
     theirs.parent.mkdir(parents=True)
     theirs.write_text("mine")
     code, said = server.run(config)
-    assert (code, "holds no microdata of ours" in said) == (ConfigError.exit_code, True), said
+    assert (code, "contains no microdata of Topdown" in said) == (ConfigError.exit_code, True), said
     assert theirs.read_text() == "mine"
     assert not (config.parent / "output" / "internal").exists()
 

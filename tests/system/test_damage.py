@@ -196,10 +196,13 @@ def spoiled(path: Path) -> None:
     ("spoil", "says"),
     [
         (lambda public: (public / "release.csv").unlink(), "release.csv is missing"),
-        (lambda public: os.truncate(public / "release.parquet", 100), r"release.parquet has 100 bytes and not [\d,]+"),
+        (
+            lambda public: os.truncate(public / "release.parquet", 100),
+            r"release.parquet has 100 bytes instead of [\d,]+",
+        ),
         (
             lambda public: spoiled(public / "estimates.parquet"),
-            r"estimates.parquet is not what was written .its SHA-256 is another.",
+            r"estimates.parquet is not what was written .its SHA-256 is not the manifest's.",
         ),
         (lambda public: (public / "manifest.json").unlink(), "manifest.json: is missing"),
         (lambda public: (public / "manifest.json").write_text("{"), "manifest.json: is not what was written"),

@@ -40,6 +40,50 @@ def test_the_counties_are_all_there() -> None:
     assert table["county"].to_pylist()[0] == "01001"
 
 
+LINKED = SMALL_DATA / "ri_linked"
+
+
+def test_the_synthetic_households_are_made_again_the_same(tmp_path: Path) -> None:
+    script = runpy.run_path(str(REPOSITORY / "benchmarks" / "synthetic_households.py"))
+    script["write"](script["made"](script["read_blocks"](SMALL_DATA / "ri_block_race_2010.csv")), tmp_path)
+    for name in ("households.parquet", "persons.parquet"):
+        assert pq.read_table(tmp_path / name).equals(pq.read_table(LINKED / name)), name
+    assert (tmp_path / "blocks.csv").read_text() == (LINKED / "blocks.csv").read_text()
+
+
+def test_synthetic_households_and_persons_agree_and_are_as_many_as_the_census_counted() -> None:
+    households, persons = (pq.read_table(LINKED / f"{name}.parquet").to_pandas() for name in ("households", "persons"))
+    blocks = pd.read_csv(LINKED / "blocks.csv", dtype={"geoid": str}).set_index("geoid")
+    census = pd.read_csv(SMALL_DATA / "ri_block_race_2010.csv", dtype={"GEOID": str}).set_index("GEOID")
+    lived_in = census.index[census["pop"] > 0]
+    by_block = persons.groupby("geoid")
+    assert by_block.size().equals(census.loc[lived_in, "pop"].rename_axis("geoid"))
+    hispanic = (persons["hispanic"] == "Hispanic").groupby(persons["geoid"]).sum()
+    assert (hispanic == census.loc[lived_in, "pop_hisp"]).all()
+    adult = (~persons["age"].isin(["0-4", "5-17"])).groupby(persons["geoid"]).sum()
+    assert (adult == census.loc[lived_in, "vap"]).all()
+    there = persons[persons["household"] != ""]
+    inside = there.groupby("household")
+    assert list(inside.groups) == sorted(households["household"])
+    assert len(there[["household", "geoid"]].drop_duplicates()) == len(households)
+    assert inside.size().clip(upper=7).map(lambda n: "7+" if n == 7 else str(n)).tolist() == list(households["size"])
+    heads = there[there["relationship"] == "householder"].set_index("household").loc[households["household"]]
+    same = {"geoid": "geoid", "age": "hage", "sex": "hsex", "hispanic": "hhispanic", "race": "hrace"}
+    for person, household in same.items():
+        assert heads[person].tolist() == households[household].tolist()
+    assert len(heads) == len(households)
+    kinds = inside["relationship"].agg(set).tolist()
+    for kind, found in zip(households["type"], kinds, strict=True):
+        assert ("spouse" in found) == kind.startswith("married")
+        assert ("unmarried partner" in found) == kind.startswith("cohabiting")
+        assert ("own child under 18" in found) == kind.endswith("children")
+    elsewhere = persons[persons["household"] == ""].groupby(["geoid", "relationship"]).size()
+    facilities = blocks.drop(columns="units").reset_index().melt("geoid")
+    there = facilities[facilities["value"] > 0]
+    assert set(elsewhere.index) == set(zip(there["geoid"], there["variable"], strict=True))
+    assert (blocks["units"].sub(households.groupby("geoid").size(), fill_value=0) >= 0).all()
+
+
 @pytest.mark.skipif(importlib.util.find_spec("bokeh_sampledata") is None, reason="needs the package bokeh_sampledata")
 def test_the_counties_are_derived_again_the_same() -> None:
     script = runpy.run_path(str(REPOSITORY / "data" / "build_us_counties.py"))
@@ -94,7 +138,7 @@ def sums(manifest: dict[str, Any], counts: np.ndarray) -> tuple[list[int], int]:
 def test_the_small_tables_are_the_full_ones_cut(tmp_path: Path) -> None:
     runpy.run_path(str(SMALL_DATA / "derive.py"))["derive"](full_data(), tmp_path)
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
-    assert len(made) == 13
+    assert len(made) == 17
     for name in made:
         assert (tmp_path / name).read_bytes() == (SMALL_DATA / name).read_bytes(), name
 

@@ -20,7 +20,7 @@ import topdown as td
 from support import notebooks
 from support.places import REPOSITORY
 from topdown.cli.app import app
-from topdown.config.json_schema import MODELS, json_schema
+from topdown.config.json_schema import KINDS, json_schema
 
 DOCS = REPOSITORY / "docs"
 PAGES = sorted(
@@ -181,7 +181,7 @@ def without_required(schema: Any) -> Any:
     return [without_required(one) for one in schema] if isinstance(schema, list) else schema
 
 
-SCHEMAS = {kind: without_required(json_schema(kind)) for kind in MODELS}
+SCHEMAS = {kind: without_required(json_schema(kind)) for kind in KINDS}
 
 
 def accepted(block: str) -> bool:
@@ -189,7 +189,7 @@ def accepted(block: str) -> bool:
     settings = json.loads(json.dumps(tomllib.loads(block), default=str))
     for schema in SCHEMAS.values():
         check = jsonschema.Draft202012Validator(schema)
-        sections = set(schema["properties"]) - {"schema", "recodes"}  # which take any name
+        sections = set(schema["properties"]) - {"schema", "schemas", "recodes", "zeros", "link"}  # which take any name
         if any(check.is_valid(one) for one in [settings, *({name: settings} for name in sections)]):
             return True
     return False

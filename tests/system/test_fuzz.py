@@ -575,5 +575,5 @@ def test_a_full_memory_is_an_error_of_ours(
     (folder / "run.toml").write_text(BY_LEVELS)
     monkeypatch.setattr(derive, "project", full)
     assert topdown_command("run", folder / "run.toml") == DataError.exit_code
-    assert "error: the memory is full" in capsys.readouterr().err
+    assert "error: out of memory" in capsys.readouterr().err
     assert not (folder / "output" / "public").exists()

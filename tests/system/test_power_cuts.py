@@ -43,7 +43,7 @@ def require_survived(disturbed: Disturbed, cut: Cut, way: Way, secret: str) -> N
     cut.restore(place, way)
     try:
         code, said = disturbed.done(place)
-        there = cut.has("exported") and "is there already; give another --output" in said
+        there = cut.has("exported") and "exists already; give another --output" in said
         assert code == 0 or there, said
         disturbed.require_done(place)
         if any(cut.has(name) for name in FINAL):  # somebody may have read it

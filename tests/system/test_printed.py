@@ -40,10 +40,11 @@ ROUTES = {
     "census/ppmf_file.py": {"CSVWriter"},  # codes
     "planning/plan_toml.py": {"dumps"},
     "analysis/aggregation.py": {"to_json"},  # its own, which is `records_text`
+    "analysis/page/release_page.py": {"to_json"},  # outlines from a file, to be read as such
     "cli/init_command.py": {"sys.stdout"},  # asked whether it is a terminal, and not written to
     "cli/answers.py": {"to_string"},  # for `answer`
     # JSON in a page, where it is escaped for HTML, or all in ASCII, as `json.dumps` has it where nothing else is said.
-    "studies/report/page.py": {"dumps"},
+    "pages/shell.py": {"dumps"},
     "studies/report/comparison.py": {"dumps"},
     "studies/report/sections/coverage.py": {"dumps"},
     "pipeline/study.py": {"write_text"},  # these, and the page

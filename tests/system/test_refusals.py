@@ -346,7 +346,7 @@ def test_a_folder_of_the_manifests_name_is_no_release(made: Path) -> None:
     manifest.mkdir()
     with pytest.raises(DataError, match=r"manifest\.json: is missing; move .* away and run again"):
         pipeline.run(load_config(made))
-    with pytest.raises(DataError, match="is not there, so the release is not complete"):
+    with pytest.raises(DataError, match="is missing, so the release is not complete"):
         read_leaves(manifest.parent)
 
 
@@ -365,7 +365,7 @@ def test_an_output_that_cannot_be_a_folder(toy_run: Path, what: str, job: str) -
     }
     if job == "study":
         toy_run.write_text(RUN_TOML + "[study]\nreplicates = 1\nworkers = 1\nmethods = ['raw']\n")
-    with pytest.raises(TopdownError, match=r"cannot be|is not there|is not UTF-8|is no directory") as error:
+    with pytest.raises(TopdownError, match=r"cannot be|is missing|is not UTF-8|is no directory") as error:
         jobs[job]()
     require_message(error.value)
     assert not (folder / "output").exists()

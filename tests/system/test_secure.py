@@ -74,7 +74,7 @@ def test_a_seed_is_refused_wherever_it_stands(planted: Path, section: str, key: 
     planted.write_text(line + text if not section else text.replace(section, f"{section}\n{line}"))
     if section == "[output]":
         planted.write_text(text + f"[output]\n{line}")
-    with pytest.raises(ConfigError, match=r"(?i)seed.*takes no seed, which would publish the noise"):
+    with pytest.raises(ConfigError, match=r"(?i)seed.*has no seed, which would reveal the noise"):
         load_config(planted)
     assert topdown_command("run", planted) == 2
 

@@ -55,7 +55,7 @@ def test_a_column_of_polars_is_a_column_of_codes(frame: pd.DataFrame) -> None:
 
 
 def test_what_speaks_arrow_and_is_no_table_is_refused() -> None:
-    with pytest.raises(DataError, match=r"a Series speaks Arrow, and not of a table"):
+    with pytest.raises(DataError, match=r"a Series is not a table in Arrow"):
         td.Geography.from_table(pl.Series(["a"]), LEVELS)
 
 

@@ -96,5 +96,5 @@ def test_init_knows_a_survey_with_labels(tmp_path: Path) -> None:
     )
     pyreadstat.write_sav(frame, tmp_path / "t.sav", variable_value_labels={"sexo": {1: "hombre", 2: "mujer"}})
     found = guess(tmp_path / "t.sav", PLAIN)
-    assert (found.rows, found.levels) == ("records", ("everything", "district"))
+    assert (found.rows.name, found.levels) == ("records", ("everything", "district"))
     assert found.attributes["sexo"] == ["hombre", "mujer"]

@@ -59,7 +59,7 @@ def test_files_of_other_columns_or_kinds_are_refused_by_name(folder: Path) -> No
     with pytest.raises(DataError, match=r"'a\.parquet' has a column 'age', and 'b\.parquet' has none"):
         read_table(folder)
     pd.DataFrame({"block": ["02"], "age": ["old"], "n": ["5"]}).to_parquet(folder / "b.parquet")
-    with pytest.raises(DataError, match=r"column 'n' of 'b\.parquet' is of another kind"):
+    with pytest.raises(DataError, match=r"column 'n' of 'b\.parquet' has another type"):
         read_table(folder)
     (folder / "none").mkdir()
     with pytest.raises(DataError, match="it is a directory without Parquet files"):

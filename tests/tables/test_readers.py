@@ -246,5 +246,5 @@ def test_a_kind_of_file_that_is_added_is_read_as_any_other(tmp_path: Path, monke
     assert readers.read_table(tmp_path / "t.arrow", ["n"]).to_pydict() == {"n": [1, 2]}
     assert readers.extent_of(tmp_path / "t.arrow", ["n"], PLAIN) == (2, 8.0)
     assert readers.row_named(tmp_path / "t.arrow", 1) == "row 2 of the Arrow file"
-    with pytest.raises(DataError, match=r"input.delimiter is said of it, which a \.arrow file has not"):
+    with pytest.raises(DataError, match=r"input.delimiter does not apply to a \.arrow file"):
         readers.read_table(tmp_path / "t.arrow", form=Format(delimiter=";"))

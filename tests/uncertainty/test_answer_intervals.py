@@ -122,7 +122,7 @@ def test_an_unknown_query_and_a_foreign_release_are_refused() -> None:
     with pytest.raises(ConfigError, match="sexx"):
         td.margins(measurements, queries=["sexx"])
     for some in (measurements, of_cells(1)):
-        with pytest.raises(ConfigError, match="no query is asked"):
+        with pytest.raises(ConfigError, match="queries is empty"):
             td.margins(some, queries=[])
         assert td.margins(some, queries="sex").equals(td.margins(some, queries=["sex"]))
     other = of_cells(1)

@@ -15,12 +15,12 @@ from support.trees import geography
 from topdown.geography.tree import Tree
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Law
 from topdown.projection.cells.equality import least_squares
+from topdown.projection.sum_errors import Weighted
 from topdown.uncertainty.laws import answer_laws
 from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
 from topdown.uncertainty.laws.answer_laws import AnswerLaws, alike_nodes
 from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
 from topdown.uncertainty.laws.known_noise import AnswerNoise, answer_noise
-from topdown.uncertainty.laws.sum_errors import Weighted
 from topdown.workload import Query, Schema
 
 TIMES = 20_000
@@ -105,13 +105,12 @@ def unequal(budget: str) -> td.Measurements:
 @pytest.mark.parametrize("most", [6, 5])
 def test_nodes_that_share_laws_are_covered_and_laws_are_not_many(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     measurements, query = unequal("6"), td.Query.parse("sex", SCHEMA)
-    exact = AnswerLaws.of(measurements)
+    (exact,) = AnswerLaws.of(measurements).sums
     assert exact.differing == 0
     monkeypatch.setattr(answer_laws, "_MOST_LAWS", most)
-    shared = AnswerLaws.of(measurements)
-    assert shared.errors is not None
+    (shared,) = AnswerLaws.of(measurements).sums
     representative, group, differing = alike_nodes(shared.errors)
-    assert len(representative) <= most < len(exact.representative)
+    assert len(representative) <= most < exact.asked.number
     assert len(np.unique(group)) == len(representative)
     own, _ = of_laws(measurements, query, 0.9)
     assert own.min() >= 0.9 - tolerance(0.9)
@@ -140,7 +139,7 @@ def test_sums_over_units_and_their_differences_are_covered(law: Law) -> None:
         for signs in ([1.0], [1.0, -1.0]):
             weights = np.resize(signs, len(nodes))
             asked = Weighted.many([(np.array(nodes), weights)])
-            variance = known.variances(asked, query)[:, 0]
+            variance = known.sums.variances(asked, query)[:, 0]
             ((shape,),) = known.shapes(asked, [Mix.of(query, 0)], variance[None])
             sd, error = float(np.sqrt(variance[0])), weights @ errors[nodes]
             for confidence in (0.9, 0.95, 0.99):

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from support.trees import trees, wide_trees
+from topdown.geography.alike import Alike
 from topdown.geography.tree import Tree
 from topdown.uncertainty.intervals import rejected_up_to
 from topdown.uncertainty.laws.error_moments import main_terms, moments
-from topdown.uncertainty.laws.shared_laws import Alike
 
 
 @examples(80)

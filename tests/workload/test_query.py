@@ -39,9 +39,9 @@ def test_a_query_is_parsed_and_printed(text: str, name: str, shape: tuple[int, .
     ("text", "says"),
     [
         ("votinage", "unknown part of query 'votinage'.*did you mean 'votingage'"),
-        ("hhgq * hhinst", "'hhgq' and 'hhinst' are both about 'hhgq'"),
+        ("hhgq * hhinst", "'hhgq' and 'hhinst' are both of attribute 'hhgq'"),
         ("hispanic * hispanic", "names 'hispanic' twice"),
-        ("total * hispanic", "'total' stands alone"),
+        ("total * hispanic", "'total' cannot be joined"),
         ("", "query ''"),
         ("hispanic *", "unknown part of query"),
     ],

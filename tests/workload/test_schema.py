@@ -93,8 +93,8 @@ def test_zeros_leave_the_cells_that_can_occur() -> None:
     [
         ({"hom": "house"}, r"unknown attribute of a zero: 'hom'.*did you mean 'home'"),
         ({"home": "hous"}, r"unknown category of 'home' in a zero: 'hous'.*did you mean 'house'"),
-        ({}, "a zero names nothing"),
-        ({"home": ["house", "nursing", "barracks"]}, "leave no cell"),
+        ({}, "a zero is empty"),
+        ({"home": ["house", "nursing", "barracks"]}, "exclude every cell"),
     ],
 )
 def test_zeros_that_mean_nothing_are_refused(zero: dict[str, str], says: str) -> None:
@@ -108,7 +108,7 @@ def test_a_record_where_none_can_be_is_refused_without_its_number() -> None:
     columns["0-17_nursing"] = [0, 987_654]
     columns["0-17_barracks"] = columns["65+_barracks"] = [0, 0]
     geography = td.Geography.from_edges(["a", "b"], ["US", "US"])
-    with pytest.raises(CountsError, match=r"'b'.*has records in cell '0-17_nursing'.*zeros") as refused:
+    with pytest.raises(CountsError, match=r"'b'.*has records in cell '0-17_nursing'.*structural zero") as refused:
         td.Counts.from_table(
             {"geoid": ["a", "b"], **columns}, geography, geoid="geoid", cells=list(columns), schema=AGES
         )

@@ -1,4 +1,4 @@
-"""A release as tables of the American Community Survey are read: an estimate and a margin of error at 90 %.
+"""A release in the columns of the American Community Survey: an estimate and a margin of error at 90 %.
 
 The columns are those that tidycensus and the Census Bureau's own tables have: long, GEOID, NAME, variable, estimate,
 moe; wide, each variable with E and M after its name.
@@ -39,13 +39,16 @@ def write_acs(numbers: StatedNumbers, folder: Path) -> list[Path]:
 
 
 def require_acs(names: Sequence[str]) -> None:
-    """Refuse a column whose estimates would be called as the units' names are. Raises `ConfigError`."""
+    """Refuse a column whose estimates would have the same name as the column of unit names. Raises `ConfigError`."""
     if "NAM" in names:
-        raise ConfigError("column 'NAM' with E after its name is NAME, which is the unit's; give it another name")
+        raise ConfigError(
+            "the estimates of column 'NAM' would be called NAME, which is the column of unit names; give the "
+            "column another name"
+        )
 
 
 def _moe(found: BoundedCounts) -> FloatArray:
-    """How far the farther end of the interval is; missing where nothing limits it."""
+    """The distance from the count to the farther end of the interval; missing where the interval has no upper end."""
     reach = np.maximum(found.upper - found.counts, found.counts - found.lower)
     return np.where(np.isfinite(reach), reach, np.nan)
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from topdown.analysis.assignments import Assignment, Given, assignments
 from topdown.analysis.regions import Regions
 from topdown.analysis.sum_intervals import Region
 from topdown.errors import ConfigError
@@ -18,6 +17,7 @@ from topdown.machine.software import version_of
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease, read_release
 from topdown.release.whole_counts import Release
+from topdown.tables.assignments import Assignment, Files, Given, assignments
 from topdown.tables.tidy import frame_batches, named_failures, records_text, write_csv, write_parquet, write_text
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margins import require_confidence
@@ -43,7 +43,11 @@ _NUMBERS_AT_ONCE = 1 << 22
 
 
 class Aggregation(NamedTuple):
-    """Sums by district: a ``table`` with the columns `AGGREGATE_COLUMNS`, and ``notes`` on what was left out.
+    """Sums by district: what `aggregate` returns.
+
+    Attributes:
+        table: one row per assignment, district and answer, with the columns `AGGREGATE_COLUMNS`.
+        notes: one sentence on everything that was left out.
 
     Examples:
         >>> sums = td.aggregate("public", {"regions": {"01001": "east", "01003": "west"}})
@@ -57,8 +61,11 @@ class Aggregation(NamedTuple):
     notes: tuple[str, ...]
 
     def write(self, path: str | Path) -> None:
-        """The table as a file: .csv, .parquet or .json (records). Raises `ConfigError` for another, `DataError` where
-        it cannot be written.
+        """Write the table as a file. Raises `ConfigError` for another ending, `DataError` where the file cannot be
+        written.
+
+        Args:
+            path: ends in .csv, .parquet or .json (a list of records).
         """
         path = Path(path)
         batches = frame_batches(self.table)
@@ -87,7 +94,7 @@ class Aggregation(NamedTuple):
 
 def aggregate(
     public: str | Path | PublishedRelease,
-    by: str | Path | Sequence[str | Path] | Mapping[str, Given],
+    by: Files | Mapping[str, Given],
     *,
     query: str = "total",
     cells: Sequence[str] = (),
@@ -97,19 +104,20 @@ def aggregate(
 ) -> Aggregation:
     """A release summed by districts: a row per assignment, district and answer.
 
-    ``query`` and ``cells``: which answers, by default all of the query's; tables of the redistricting file ("P1")
-    and their fields ("P0010003") are asked for by name.
-
-    ``units``: how many the district has of ``level``; ``value``: its released count, which adds up; ``estimate`` by
-    least squares, ``sd``, ``lower`` and ``upper`` as `region` has them, in counts; ``note``: what has to be known. What
-    no district has is a row without a region, so that the rows of an assignment add up to the release. Without margins
-    where `region` has none, which the note says.
+    ``units``: how many units of ``level`` the district has; ``value``: its released count, which adds up; ``estimate``
+    by least squares, ``sd``, ``lower`` and ``upper`` as `region` has them, in counts; ``note``: what the reader has to
+    know. Units that are in no district are summed in a row without a region, so that the rows of an assignment add up
+    to the release. Where `region` has no margin there is none here, and the note says so.
 
     Args:
         public: the directory of a release, or what `read_release` gave.
         by: block assignment files, units in the first column and districts in the second, or names with files or
             {GEOID: district}.
-        district: the columns that together say the district, of files that have others.
+        query: the query whose answers are summed, by default the total; or a table of the redistricting file ("P1").
+        cells: which of the query's answers, by default all; or fields of the redistricting file ("P0010003").
+        confidence: probability with which each interval covers the true sum, above 0.5 and below 1.
+        district: the columns that together name the district, in files with other columns than units and districts.
+        skip_unknown: leave out units of the files that the release does not have, with a note, in place of an error.
 
     Raises `DataError` for units that are not in the release (unless ``skip_unknown``), given twice, or of several
     levels, `ConfigError` for unknown queries, cells and confidences.

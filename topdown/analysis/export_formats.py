@@ -1,4 +1,4 @@
-"""A release in the forms of other people's tools, from its public directory alone."""
+"""The formats of other tools in which a release can be exported, from its public directory alone."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _SAME_RECORDS = (
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What a form may be told beside the release: the public directory of its housing ``units``, a geographic
-    ``header``, outlines (``geometry``), the ``query`` whose answers are written, and which ``state`` of a nation.
+    """The options of an export: the public directory of the release's housing ``units``, a geographic ``header``,
+    outlines (``geometry``), the ``query`` whose answers are written, and which ``state`` of a nation.
     """
 
     units: Path | None = None
@@ -56,17 +56,17 @@ class ExportOptions:
 
     @property
     def given(self) -> list[str]:
-        """The names of those that are there."""
+        """The names of the options that were given."""
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """A form that a release can be written in: its ``name``, what it is in ``words``, the ``options`` that it takes,
-    and what ``write`` makes of a public directory in an output folder, which must not exist; it returns the files.
-    ``require`` refuses what ``write`` would of a release on a geography, of a schema, before there are counts.
-    ``notes``: what has to be known of what is written, in sentences. ``of_measurements``: whether it is of these, which
-    a release in parts does not keep; ``of_margins``: whether it is of margins of error, which not every release has.
+    """A format of export: its ``name``, its description in ``words``, and the ``options`` that it takes. ``write``
+    makes the files from a public directory in an output folder, which must not exist, and returns them. ``require``
+    checks a geography and a schema before there are counts, and refuses what ``write`` would refuse. ``notes``:
+    sentences on what the reader of the files has to know. ``of_measurements``: whether it needs the measurements, which
+    a release in parts does not keep; ``of_margins``: whether it needs margins of error, which not every release has.
     """
 
     name: str
@@ -80,7 +80,7 @@ class ExportFormat:
 
 
 class Exported(NamedTuple):
-    """The ``files`` that were written, and in ``notes`` what has to be known of them."""
+    """The ``files`` that were written, and ``notes`` on what their reader has to know."""
 
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
@@ -139,7 +139,9 @@ def _require_microdata(geography: Geography, schema: Schema, options: ExportOpti
 def _in_folder(
     write: Callable[[PublishedRelease, Path, ExportOptions], Sequence[Path]],
 ) -> Callable[[Path, Path, ExportOptions], Sequence[Path]]:
-    """What writes a release into a folder, which appears whole, by what writes it into one that is there."""
+    """A function that writes a release into a new folder, which appears only when it is complete, from one that writes
+    into a folder that exists.
+    """
 
     def into(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
         found = read_release(public)
@@ -225,12 +227,12 @@ def _require_map(geography: Geography, schema: Schema, options: ExportOptions) -
 
 
 def _by_geoid(geography: Geography) -> Geography:
-    """``geography``, of the spine's blocks by GEOID."""
+    """``geography``; one of the spine's blocks with their GEOIDs as codes."""
     return tabulated_geography(geography) if has_spine_codes(geography) else geography
 
 
 def _microdata_name(release: Release) -> str:
-    """As the Census Bureau calls its own: 2020_ppmf_person_ri.csv, and _us.csv of several states."""
+    """The file name that the Census Bureau uses: 2020_ppmf_person_ri.csv, and _us.csv for several states."""
     geography = release.geography
     level = next((one for one in geography.levels if spine_level(one) == "state"), geography.levels[0])
     nodes = geography.level_slice(level)
@@ -241,7 +243,7 @@ def _microdata_name(release: Release) -> str:
 
 
 def _counts(public: Path) -> Release:
-    """The counts of a release; of the spine's blocks, by GEOID."""
+    """The counts of a release; those of the spine's blocks have their GEOIDs as codes."""
     release = read_release(public).release
     return tabulated_release(release) if has_spine_codes(release.geography) else release
 
@@ -312,16 +314,16 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
         ExportFormat("zip", "the public directory as one ZIP file", _archive, lambda *_: None),
     )
 }
-"""Every form by its name: the only place where a name becomes one."""
+"""Every format by its name."""
 
 
 def export_release(
     public: str | Path, form: str, output: str | Path, options: ExportOptions = ExportOptions()
 ) -> Exported:
-    """Write the release in the directory ``public`` in another form into ``output``, which is made.
+    """Write the release in the directory ``public`` in another format into the folder ``output``, which is made.
 
-    Raises `ConfigError` for an unknown form, an option that it does not take and an output that is there already,
-    `DataError` for a release that is not what was written or that the form has no place for.
+    Raises `ConfigError` for an unknown format, an option that it does not take and an output that exists already,
+    `DataError` for a release that is damaged or that the format cannot hold.
     """
     require_known(form, EXPORT_FORMATS, "format")
     chosen = EXPORT_FORMATS[form]
@@ -331,5 +333,5 @@ def export_release(
         raise ConfigError(f"--{idle[0]} does not apply to --format {form}; it is for {listed(able)}")
     folder = require_encodable(Path(output))
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ConfigError(f"{shown_path(folder)} is there already; give another --output")
+        raise ConfigError(f"{shown_path(folder)} exists already; give another --output")
     return Exported(tuple(chosen.write(Path(public), folder, options)), tuple(chosen.notes(options)))

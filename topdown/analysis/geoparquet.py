@@ -22,26 +22,28 @@ from topdown.workload import Schema
 from topdown.workload.answer_tables import answer_columns
 
 _VERSION = "1.2"
-"""Of GeoPackages: what software of the last years reads without a warning."""
+"""The version of GeoPackages that are written: recent software reads it without a warning."""
 
 
 def write_geoparquet(
     found: PublishedRelease, path: str | Path, geometry: str | Path, *, query: str | None = None
 ) -> Path:
-    """Write the released counts of every unit that has an outline, with it, as one GeoParquet file; returns its path.
+    """Write the released counts and the outline of every unit that has one as a GeoParquet file; returns its path.
 
-    Rows go by level and GEOID: ``geoid, level, parent, name``, the counts, of each where there are margins its
-    ``_lower, _upper, _moe, _cv, _reliability``, and ``geometry``. Of a release from noisy measurement files the
-    units are the true ones.
+    Rows are in the order of level and GEOID. Columns: ``geoid, level, parent, name``; the counts, each with its
+    ``_lower, _upper, _moe, _cv, _reliability`` where there are margins; and ``geometry``. The blocks of a release from
+    noisy measurement files have their GEOIDs.
 
     Args:
+        found: the release, as `read_release` gives it.
+        path: the file to write.
         geometry: outlines in GeoJSON, a GeoPackage, a shapefile or GeoParquet, as the file's name says, matched to
             units by the column that holds the most GEOIDs, as text.
-        query: the counts are its answers, by default the cells and their total, where several queries were measured
-            the total, and the columns of the release's tables.
+        query: whose answers are written. By default the cells and their total (only the total where several queries
+            were measured), and the columns of the release's tables.
 
-    Raises `ConfigError` where geopandas is not installed, `DataError` for outlines that cannot be read, of which none
-    is a unit's or two are of the same, and where the file cannot be written.
+    Raises `ConfigError` where geopandas is not installed, `DataError` for outlines that cannot be read, where no
+    outline belongs to a unit or two belong to the same, and where the file cannot be written.
 
     Examples:
         >>> td.write_geoparquet(td.read_release("public"), "release.parquet", "counties.geojson").name
@@ -53,11 +55,13 @@ def write_geoparquet(
 def write_geopackage(
     found: PublishedRelease, path: str | Path, geometry: str | Path, *, query: str | None = None
 ) -> Path:
-    """Write what `write_geoparquet` does as the layer "release" of a GeoPackage, which every GDAL reads."""
+    """Write the same as `write_geoparquet` as the layer "release" of a GeoPackage, which every version of GDAL
+    reads.
+    """
     target = Path(path)
     frame = _with_outlines(found, Path(geometry), query)
     with named_failures(target), whole_file(target) as partial:
-        # GDAL goes by the name, and a file that is not there yet has another.
+        # GDAL chooses the format by the file's name, and the file that is being written has a temporary one.
         content = io.BytesIO()
         frame.to_file(content, layer="release", driver="GPKG", engine="pyogrio", VERSION=_VERSION)
         partial.write_bytes(content.getvalue())
@@ -65,7 +69,7 @@ def write_geopackage(
 
 
 def _with_outlines(found: PublishedRelease, geometry: Path, query: str | None) -> Any:
-    """A GeoDataFrame: the numbers of the units that have an outline, with it."""
+    """A GeoDataFrame with the numbers and the outline of every unit that has one."""
     numbers = stated_numbers(found, query)
     column, outlines = _outlines_of(numbers.geography, geometry)
     counts = to_frame(map(with_plain_strings, numbers.wide_batches()))
@@ -85,13 +89,13 @@ def _outlines_of(geography: Geography, source: Path) -> tuple[str, Any]:
     outlines = outlines_in(source)
     known = set(geography.identifiers.to_pylist())
     columns = [name for name in outlines.columns if name != outlines.geometry.name]
-    # Values may be anything, also what cannot be looked up.
+    # Values may be of any type, also of one that cannot be looked up.
     hits = {name: outlines[name].map(lambda one: isinstance(one, str) and one in known) for name in columns}
     best = max(hits, key=lambda name: int(hits[name].sum()), default=None)
     if best is None or not hits[best].any():
         raise DataError(
-            f"{shown_path(source)}: no outline's property is the GEOID of a unit; give GEOIDs as text, with their "
-            "leading zeros"
+            f"{shown_path(source)}: no outline has the GEOID of a unit among its properties; give GEOIDs as "
+            f"text, with their leading zeros"
         )
     outlines = outlines[hits[best].astype(bool)]
     twice = outlines[best].duplicated()

@@ -1,8 +1,8 @@
-"""Outlines of units, read by the format that a file's name says and by no other.
+"""Outlines of units, read in the format that the file's name states and in no other.
 
-GDAL takes a file for what its content looks like, whatever it is called: a virtual format (VRT, GDALG, WFS) then opens
-other files, and asks for pages. So it is given GeoPackages and shapefiles alone, after a look at how they begin; JSON
-and Parquet are read without it.
+GDAL recognises a file by its content, whatever its name: a virtual format (VRT, GDALG, WFS) then opens other files, or
+fetches pages. So GDAL reads GeoPackages and shapefiles only, after their first bytes were checked; JSON and Parquet are
+read without it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def outlines_in(path: Path) -> Any:
     geopandas = _geopandas()
     reader = _READERS.get(require_file(path).suffix.lower())
     if reader is None or not path.is_file():
-        raise DataError(f"{shown_path(path)}: unknown kind of outlines; {_GIVE}")
+        raise DataError(f"{shown_path(path)}: unknown format of outlines; {_GIVE}")
     try:
         found = reader(geopandas, path)
     except DataError:
         raise
-    except Exception as error:  # GDAL, Arrow and geopandas each have their own, without a common one
+    except Exception as error:  # GDAL, Arrow and geopandas have no common base of their errors
         raise DataError(
             f"{shown_path(path)}: cannot be read as outlines: {reason(error)}; correct the file, or {_GIVE}"
         ) from None
@@ -64,22 +64,25 @@ def _geojson(geopandas: Any, path: Path) -> Any:
         raise DataError(f"{shown_path(path)}: its crs {shown(named)} is not known; give outlines in degrees without it")
     columns = pd.DataFrame([{"id": one.get("id"), **(one.get("properties") or {})} for one in document["features"]])
     shapes = [None if one.get("geometry") is None else shape(one["geometry"]) for one in document["features"]]
-    # Of OGC's own ones there is that of GeoJSON, which GDAL calls by EPSG's number of the same coordinates.
+    # Among OGC's own systems is the one of GeoJSON; GDAL calls it by the EPSG number of the same coordinates.
     return geopandas.GeoDataFrame(columns, geometry=shapes, crs=4326 if crs[1] == "OGC" else int(crs[2]))
 
 
 def _by_gdal(geopandas: Any, path: Path) -> Any:
-    """A GeoPackage or a shapefile, whose first bytes GDAL takes for nothing else."""
-    whole = path.absolute()  # begins with neither a format's name nor a protocol's
+    """A GeoPackage or a shapefile; its first bytes are checked, so that GDAL reads it in no other format."""
+    whole = path.absolute()  # so that it begins neither with the name of a format nor with that of a protocol
     with whole.open("rb") as file:
         head = file.read(72)
     is_package = head.startswith(b"SQLite format 3\0") and head[68:] in (b"GPKG", b"GP10", b"GP11")
     if not (is_package if path.suffix.lower() == ".gpkg" else head.startswith(b"\0\0\x27\x0a")):
         raise DataError(f"{shown_path(path)}: is not of the format that its name says; {_GIVE}")
     if whole.as_posix().startswith("/vsi") or set("!;") & set(str(whole)):
-        raise DataError(f"{shown_path(path)}: GDAL takes /vsi, ! and ; in a path for what is no file; rename it")
+        raise DataError(f"{shown_path(path)}: GDAL gives /vsi, ! and ; in a path a special meaning; rename the file")
     if not all(one.is_file() for one in whole.parent.iterdir() if one.stem == whole.stem):
-        raise DataError(f"{shown_path(path)}: has other things beside it than files; put it into a folder of its own")
+        raise DataError(
+            f"{shown_path(path)}: something beside it has its name and is no file; put the outlines into a folder of "
+            "their own"
+        )
     return geopandas.read_file(whole, engine="pyogrio")
 
 

@@ -1,12 +1,12 @@
-"""Ranks of units with their uncertainty: which ranks every unit may truly have, all of them at once.
+"""Ranks of units with their uncertainty: a joint confidence region of the true ranks.
 
-All intervals of the level's counts are simultaneous: each misses with alpha / m at most, so that all m hold together
-with 1 - alpha, whatever their errors have to do with each other. Then unit k is below every unit whose interval lies
-above its own, and above every one whose interval lies below.
+The intervals of the level's counts are simultaneous: each misses with probability alpha / m at most, so that all m hold
+together with probability 1 - alpha at least, however their errors are correlated. Then unit k ranks below every unit
+whose interval lies above its own, and above every unit whose interval lies below.
 
 Source: Klein, Wright and Wieczorek, "A joint confidence region for an overall ranking of populations", Journal of the
 Royal Statistical Society C 69 (2020) 589-606. Sets from intervals of all differences (Mogstad, Romano, Shaikh and
-Wilhelm, Review of Economic Studies 91 (2024) 476-518) are smaller, and take the covariances of all pairs.
+Wilhelm, Review of Economic Studies 91 (2024) 476-518) are smaller, but need the covariances of all pairs.
 """
 
 from __future__ import annotations
@@ -44,11 +44,20 @@ def rank(
 ) -> pd.DataFrame:
     """The units of ``level`` by their released count, the largest first, or the ``smallest``: `RANK_COLUMNS`.
 
-    ``query`` and ``cell``: which answer is ranked, as `topdown.region` has them; ``within``: a unit, of which only
-    those below it are ranked. ``rank``: by the released count, the same where these are; ``rank_lower`` and
-    ``rank_upper``: the ranks that the unit may truly have, 1 + the number of units with a larger count. With
-    probability ``confidence`` at least, the true ranks of all ranked units are within at once, and so are all true
-    counts between ``lower`` and ``upper``. ``estimate``: by least squares.
+    ``rank``: 1 + the number of units with a larger released count. ``rank_lower`` and ``rank_upper``: the interval of
+    the unit's true rank. With probability ``confidence`` at least, all these intervals hold the true ranks at once, and
+    all true counts lie between ``lower`` and ``upper``. ``estimate``: by least squares.
+
+    Args:
+        measurements: of the release.
+        release: the released counts, which decide the order.
+        level: the level whose units are ranked.
+        query: the query whose answer is ranked, by default the total, as `topdown.region` takes it.
+        cell: which answer of the query, where it has several.
+        within: the GEOID of a unit; only units below it are ranked. By default all units of the level.
+        smallest: put the smallest count first, in place of the largest.
+        confidence: probability with which all rank intervals, and all intervals of counts, hold at once; above 0.5 and
+            below 1.
 
     Raises `ConfigError` as `topdown.margins` does, `GeographyError` for an unknown level, `DataError` for an unknown
     unit and for one that has no units of the level.
@@ -61,7 +70,7 @@ def rank(
         1  01001     2           2           2
     """
     alpha = 1.0 - require_confidence(confidence)
-    geography, column = measurements.geography, answer_column(query, cell, measurements.schema)
+    geography, column = measurements.published, answer_column(query, cell, measurements.schema)
     nodes = geography.level_slice(level)
     ranked = _below(geography, nodes, level, within)
     table = AnswerTable(column.name, column.name, (column,))

@@ -1,7 +1,7 @@
 """td.region(): a sum over any nodes, a difference, a share, each with its margin of error.
 
-A sum of an answer to a query is a sum of independent errors of one kind, so many ``copies`` of them: one, or where the
-cells alone were measured as many as cells are summed, of which each has noise of its own.
+The error of an answer to a query is a sum of ``copies`` independent errors of one law: one copy, or, where the cells
+alone were measured, one for every cell that is summed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from topdown.analysis.sum_intervals import OF_ITSELF, Ratio, Region, fieller, su
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, runs
+from topdown.geography.unit_sums import published_sums
 from topdown.measurements.measurements import Measurements
 from topdown.projection.cells.equality import least_squares
 from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.solver_inputs import stated
+from topdown.projection.sum_errors import Weighted
 from topdown.uncertainty.laws.answer_errors import AnswerErrors, ErrorParts, Mix
 from topdown.uncertainty.laws.answer_forms import answer_rows
 from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
 from topdown.uncertainty.laws.known_noise import KnownNoise, answer_noise
 from topdown.uncertainty.laws.main_parts import shapes_of
-from topdown.uncertainty.laws.sum_errors import Weighted
 from topdown.uncertainty.margins import require_confidence
 from topdown.wording import shown
 from topdown.workload import Query, Schema
@@ -34,7 +35,7 @@ from topdown.workload.answer_tables import Column, answer_column
 
 Weights = Mapping[str, float]
 Sum = tuple[IntArray, FloatArray]
-"""Nodes, each once, and their amounts."""
+"""Nodes, each once, and their weights."""
 
 _LEAST_WEIGHT = 1e-50
 _NUMBERS_AT_ONCE = 1 << 22
@@ -53,20 +54,23 @@ def region(
 ) -> Region:
     """A weighted sum over any nodes, at mixed levels, with a margin of error: {GEOID: weight}.
 
-    ``query`` and ``cell``: which answer is summed, by default all that is counted; also a field of the
-    redistricting file by its name ("P0010003"), or a table ("P1") with its field as the cell. Variance and fourth
-    cumulant are exact, so that regions of neighbours have the short margins that they deserve. Of counts with
-    weights of 0 or more ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval
-    covers with probability ``confidence``. A share is of the same answer at other units, or of an answer that holds
-    it at the same units. Raises `ConfigError` as `margins` does, and for another share, `DataError` for units that
-    are not there.
+    The variance and the fourth cumulant of the error are exact, with the correlations of all nodes. Where all weights
+    are 0 or more, ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The whole of a share is the
+    same answer at other units, or, at the same units, an answer of which this one is a part. Raises `ConfigError` as
+    `margins` does, and for another share, `DataError` for units that are not there.
 
     Args:
-        minus: nodes whose sum is taken away.
-        share_of: nodes, or a query of one answer, of which the sum is a part; the share's margin is Fieller's set:
-            a share rho is kept where |A - rho B| is within the margin of A - rho B.
-        before: measurements of another release, with noise of its own, in which the sum of the same units is taken
-            away: the change since then.
+        measurements: of a release, drawn under a plan.
+        weights: {GEOID: weight}; units may be of different levels and may overlap.
+        query: the query whose answer is summed, by default the total; also a field of the redistricting file
+            ("P0010003"), or a table ("P1") with a field of it as the ``cell``.
+        cell: which answer of the query, where it has several.
+        minus: {GEOID: weight} of a sum that is subtracted.
+        share_of: {GEOID: weight}, or a query of one answer, of which the sum is a part; the result is then the share.
+            Its margin is Fieller's set: the shares rho for which |A - rho B| is within the margin of A - rho B.
+        before: measurements of an earlier release, with noise of its own; the result is then the change of the sum
+            since that release.
+        confidence: probability with which the interval covers the true value, above 0.5 and below 1.
 
     Source: docs/margins.md; Fieller 1954 for shares.
 
@@ -87,7 +91,7 @@ def region(
 
 
 class AnswerSum(NamedTuple):
-    """The sum of one answer to a query: ``sum``, its nodes and amounts."""
+    """The sum of one answer to a query over nodes: ``sum``, its nodes and weights."""
 
     sum: Sum
     query: Query
@@ -95,7 +99,7 @@ class AnswerSum(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """The errors of an answer: so many independent ``copies`` of those of ``answer`` to ``query`` in `AnswerErrors`."""
+    """The error of an answer: a sum of ``copies`` independent errors of ``answer`` to ``query`` in `AnswerErrors`."""
 
     query: Query
     answer: int
@@ -103,7 +107,9 @@ class _Kind(NamedTuple):
 
 
 class _Error(NamedTuple):
-    """A sum: its ``value`` by least squares, the ``variance`` of its error, and what that is ``made`` of."""
+    """A sum: its ``value`` by least squares, the ``variance`` of its error, and the sums that the error is
+    ``made`` of.
+    """
 
     value: float
     variance: float
@@ -111,21 +117,22 @@ class _Error(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of sums the ``values`` of one answer by least squares, the ``variance`` of their errors, inf where they are not
-    determined, both (sums,), and the ``shapes`` of the laws of these."""
+    """Several sums of one answer: the ``values`` by least squares and the ``variance`` of their errors, inf where a sum
+    is not determined, both (sums,); and the ``shapes`` of the laws of the errors.
+    """
 
     values: FloatArray
     variance: FloatArray
     shapes: list[Shape]
 
     def row(self, number: int) -> tuple[float, float, Shape]:
-        """Those of one sum."""
+        """Value, variance and shape of one sum."""
         return float(self.values[number]), float(self.variance[number]), self.shapes[number]
 
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Many regions of the same measurements: what all have in common is computed once.
+    """Regions of the same measurements; what they have in common is computed once.
 
     Raises `ConfigError` as `answer_noise` does.
     """
@@ -138,7 +145,7 @@ class Regions:
     @property
     def geography(self) -> Geography:
         """The units."""
-        return self.measurements.geography
+        return self.measurements.published
 
     @property
     def schema(self) -> Schema:
@@ -189,12 +196,13 @@ class Regions:
         minus: Weights | None = None,
         confidence: float = 0.9,
     ) -> Region:
-        """A sum less the same one ``before``, whose noise is another: their variances add up, and the law is that of
-        all parts of both errors. The interval is symmetric."""
+        """The change of a sum since ``before``, a release with noise of its own: the variances add up, and the law is
+        that of all parts of both errors. The interval is symmetric.
+        """
         alpha, whole = 1.0 - require_confidence(confidence), _less(weights, minus)
         now, then = (one._error_of(whole, query, cell) for one in (self, before))
         mine, theirs = (one.errors.noise.laws for one in (self, before))
-        # Of the laws of both together those of before come after these.
+        # In the laws of both together those of the earlier release come last.
         kinds = np.where(then.made.parts.kind < 0, -1, then.made.parts.kind + len(mine))
         made = now.made.and_also(then.made._replace(parts=then.made.parts._replace(kind=kinds)))
         variance = now.variance + then.variance
@@ -204,10 +212,10 @@ class Regions:
         return sum_margin(now.value - then.value, variance, shape, amounts, alpha, signed=True)
 
     def _error_of(self, weights: Weights, query: str, cell: str | None) -> _Error:
-        """A sum and what its error is made of."""
+        """A sum with the parts of its error."""
         column, asked = self.column(query, cell), self._nodes(weights)
         kind = self._kind(column.query, column.answer)
-        one = Weighted.many([asked])
+        one = self._over([asked])
         value = float(self._values(one, column.query, [column.answer])[0, 0])
         made = next(self.errors.made(one, [Mix.of(kind.query, kind.answer)])).times(kind.copies)
         return _Error(value, self._variance(asked, kind), made)
@@ -220,7 +228,7 @@ class Regions:
         cells: Sequence[str | None] = (None,),
         confidence: float = 0.9,
     ) -> list[list[Region]]:
-        """Of every one of ``sums``, each over some nodes with their amounts, the `region` of every cell."""
+        """The `region` of every cell, for every one of ``sums``, each of them nodes with their weights."""
         alpha = 1.0 - require_confidence(confidence)
         columns = [self.column(query, cell) for cell in cells]
         known = {
@@ -234,7 +242,7 @@ class Regions:
 
     def answers(self, sums: Sequence[Sum], query: Query, answers: Sequence[int]) -> dict[int, Sums]:
         """Some ``answers`` to ``query`` of all ``sums``."""
-        asked, errors = Weighted.many(sums), self.errors
+        asked, errors = self._over(sums), self.errors
         kinds = {answer: self._kind(query, answer) for answer in answers}
         values, variances = self._values(asked, query, [*kinds]), self._variances(asked, [*kinds.values()])
         alike: dict[tuple[int, int], int] = {}
@@ -252,8 +260,8 @@ class Regions:
         }
 
     def share(self, part: AnswerSum, whole: AnswerSum) -> tuple[Ratio, Callable[[FloatArray], list[Shape]]]:
-        """``part`` beside ``whole``: two sums of answers, by least squares, with their variances and covariance; and,
-        of shares, the shapes of the laws of the errors of the part less these shares of the whole.
+        """Two sums of answers, by least squares, with their variances and covariance; and a function from shares to the
+        shapes of the laws of the errors of the part less these shares of the whole.
 
         Raises `ConfigError` unless both are of one answer of one query, or over the same nodes with the part's answer
         within the whole's.
@@ -261,37 +269,38 @@ class Regions:
         same = (part.query, part.answer) == (whole.query, whole.answer)
         if not same and not (np.array_equal(whole.sum[0], part.sum[0]) and self._is_within(part, whole)):
             raise ConfigError(
-                f"query {shown(part.query.name)}: a share is of the same answer at other units, or of the total, or of "
-                f"another answer that holds it, at the same units; ask for the two sums"
+                f"query {shown(part.query.name)}: a share is of the same answer at other units, or, at the same "
+                f"units, of the total or another answer that this one is a part of; ask for the two sums"
             )
         errors, mine, theirs = self.errors, *(self._kind(one.query, one.answer) for one in (part, whole))
-        a, b = (float(self._values(Weighted.many([one.sum]), one.query, [one.answer])[0, 0]) for one in (part, whole))
+        a, b = (float(self._values(self._over([one.sum]), one.query, [one.answer])[0, 0]) for one in (part, whole))
         of_a, of_b = (self._variance(one.sum, kind) for one, kind in ((part, mine), (whole, theirs)))
         if same:
             more, less = (self._variance(_combined(part.sum, whole.sum, sign), mine) for sign in (1.0, -1.0))
             of_both = 0.25 * (more - less)
         else:
-            of_both = mine.copies * errors.covariance(Weighted.many([part.sum]), mine[:2], theirs[:2])
+            of_both = mine.copies * errors.covariance(self._over([part.sum]), mine[:2], theirs[:2])
 
         def shapes(shares: FloatArray) -> list[Shape]:
             variance, mix = of_a - 2.0 * shares * of_both + shares**2 * of_b, Mix.of(*mine[:2])
             if not same and mine[:2] != theirs[:2]:
                 mixes = [Mix([*mix.answers, theirs[:2]], np.array([1.0, -share])) for share in shares]
-                found = errors.made(Weighted.many([part.sum]), mixes)
+                found = errors.made(self._over([part.sum]), mixes)
                 return [errors.shapes_of(one, variance[k : k + 1])[0] for k, one in enumerate(found)]
-            # Of the whole's copies the part has some, each less that share of it; of the others there is the share.
+            # The copies that the part and the whole have in common enter less the share; the other copies of the whole
+            # enter as the share.
             nodes, amounts = part.sum
             less = [_combined(part.sum, whole.sum, -s) if same else (nodes, (1.0 - s) * amounts) for s in shares]
-            made = next(errors.made(Weighted.many(less), [mix])).times(mine.copies)
+            made = next(errors.made(self._over(less), [mix])).times(mine.copies)
             if not same:
-                beside = next(errors.made(Weighted.many([(nodes, share * amounts) for share in shares]), [mix]))
+                beside = next(errors.made(self._over([(nodes, share * amounts) for share in shares]), [mix]))
                 made = made.and_also(beside.times(theirs.copies - mine.copies))
             return errors.shapes_of(made, variance)
 
         return Ratio(a, b, of_a, of_b, of_both), shapes
 
     def _is_within(self, part: AnswerSum, whole: AnswerSum) -> bool:
-        """Whether whoever is counted in the part's answer is in the whole's."""
+        """Whether everybody who is counted in the part's answer is counted in the whole's."""
         if not self.measurements.others:
             cells = [self._cells(one.query, one.answer) for one in (part, whole)]
             return bool(np.isin(cells[0], cells[1]).all())
@@ -305,7 +314,7 @@ class Regions:
         return self._columns[query, cell]
 
     def _cells(self, query: Query, answer: int) -> IntArray:
-        """The possible cells that an answer is the sum of."""
+        """The cells that an answer is the sum of, without structural zeros."""
         possible = self.measurements.schema.possible_cells()
         return np.asarray(possible[query.answers_of(possible) == answer])
 
@@ -316,11 +325,13 @@ class Regions:
 
     def _variance(self, one: Sum, kind: _Kind) -> float:
         """The variance of a sum."""
-        return float(self._variances(Weighted.many([one]), [kind])[0, 0])
+        return float(self._variances(self._over([one]), [kind])[0, 0])
 
     def _variances(self, asked: Weighted, kinds: Sequence[_Kind]) -> FloatArray:
-        """The variances (sums x kinds) of sums; 0 of what no cell is summed of, even where nothing determines one."""
-        known = {query: self.errors.variances(asked, query) for query in dict.fromkeys(kind.query for kind in kinds)}
+        """The variances of sums (sums x kinds); 0 for a sum of no cells, even where its nodes are not determined."""
+        known = {
+            query: self.errors.sums.variances(asked, query) for query in dict.fromkeys(kind.query for kind in kinds)
+        }
         found = np.zeros((asked.number, len(kinds)))
         for k, kind in enumerate(kinds):
             if kind.copies:
@@ -328,7 +339,7 @@ class Regions:
         return found
 
     def _values(self, asked: Weighted, query: Query, answers: Sequence[int]) -> FloatArray:
-        """Least squares of the sums (sums x answers) of some answers to a query."""
+        """The sums of some answers to a query by least squares; (sums x answers)."""
         self.errors  # noqa: B018 # refuses what has no margin
         found = np.zeros((asked.number, len(answers)))
         if not self.measurements.others:
@@ -349,15 +360,20 @@ class Regions:
         return found
 
     def _of_one(self, cells: IntArray) -> FloatArray:
-        """Least squares of the sum over ``cells`` at every node (nodes,), where the cells alone were measured."""
+        """The sum over ``cells`` by least squares at every node, where the cells alone were measured; (nodes,)."""
         key = tuple(cells.tolist())
         if key not in self._of_cells:
             problem = stated(self.measurements, "variance", nonnegative=False, cells=cells)
             self._of_cells[key] = least_squares(problem.values.sum(axis=0), problem.variance, problem.tree)
         return self._of_cells[key]
 
+    def _over(self, sums: Sequence[Sum]) -> Weighted:
+        """Sums over published units as such over the measured nodes."""
+        units, asked = published_sums(self.measurements.geography), Weighted.many(sums)
+        return asked if units is None else asked.over_nodes(units)
+
     def _nodes(self, weights: Mapping[str, float]) -> Sum:
-        geography = self.measurements.geography
+        geography = self.geography
         nodes = geography.index_of(list(weights))
         missing = [geoid for geoid, node in zip(weights, nodes.tolist(), strict=True) if node < 0]
         if missing or not len(nodes):
@@ -370,10 +386,12 @@ class Regions:
         return nodes, amounts
 
     def _whole_of(self, weights: Weights) -> Sum:
-        """The nodes and amounts of what a share is of."""
+        """The nodes and weights of the whole of a share."""
         nodes, amounts = self._nodes(weights)
         if (amounts < 0).any() or not amounts.any():
-            raise DataError("a share is of a sum of counts; give its units weights of 0 or more, not all of them 0")
+            raise DataError(
+                "the whole of a share is a sum of counts; give its units weights of 0 or more, not all of them 0"
+            )
         return nodes, amounts
 
 
@@ -394,7 +412,7 @@ def _combined(one: Sum, other: Sum, sign: float) -> Sum:
 
 
 def _number(geoid: str, weight: object) -> float:
-    """A weight; raises `DataError` for what is none, and for one whose fourth power float64 does not hold."""
+    """A weight; raises `DataError` for what is no number, and for one whose fourth power is beyond float64."""
     known = isinstance(weight, int | float | np.integer | np.floating)
     if not known or not (weight == 0 or _LEAST_WEIGHT <= abs(weight) <= 1.0 / _LEAST_WEIGHT):  # type: ignore[arg-type]
         raise DataError(

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from topdown.analysis.assignments import assigned_units
 from topdown.analysis.regions import Regions, Weights
 from topdown.analysis.sum_intervals import Region
 from topdown.errors import ConfigError, DataError
@@ -25,6 +25,7 @@ from topdown.release.read import measurements_of
 from topdown.release.released_counts import as_described, read_counts
 from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
+from topdown.tables.assignments import assigned_units
 from topdown.uncertainty.margins import require_confidence
 from topdown.wording import shown, shown_path
 from topdown.workload import Query, Schema
@@ -32,12 +33,12 @@ from topdown.workload.answer_tables import Column, answer_column, answer_columns
 
 QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
 _NAMED = 4
-"""Regions of no more units are called by these."""
+"""A region of no more units is named by listing them."""
 _NUMBERS_AT_ONCE = 1 << 22
 
 
 def is_release(path: Path) -> bool:
-    """Whether a release lies at ``path``: what `--minus` names is then that, and else units."""
+    """Whether ``path`` is a release; else `--minus` names units."""
     return any((path / name).is_file() for name in (MANIFEST, f"public/{MANIFEST}"))
 
 
@@ -53,15 +54,15 @@ def query_release(
     before: Path | None = None,
     confidence: float = 0.9,
 ) -> pd.DataFrame:
-    """One row per region and cell, as `QUERY_COLUMNS`: of the sum of ``units``, and of every district of ``districts``.
-    ``region`` says in full what the number is of: "48+06 - 36", "01 of US".
+    """One row per region and cell, with the columns `QUERY_COLUMNS`: the sum of ``units``, and the sum of every
+    district of ``districts``. The column ``region`` states what the number is of: "48+06 - 36", "01 of US".
 
     Units are named by GEOIDs or names, with commas between several in one text (`units_meant`).
 
     ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
     block assignment files have them. ``share_of``: units separated by commas, or a query. ``before``: the directory of
-    another release, with noise of its own, in which the same sum is taken away. Of units whose measurements a very
-    large release has not kept the estimates are released counts, without margins, which the note says. Raises
+    an earlier release, with noise of its own; the change of the sum is then given. For units whose measurements a very
+    large release has not kept the estimates are released counts without margins, and the note says so. Raises
     `ConfigError` and `DataError` as `td.region` does, and where neither units nor districts are given.
     """
     if before is not None and share_of is not None:
@@ -69,7 +70,7 @@ def query_release(
     now, then = _Opened.of(public), None if before is None else _Opened.of(before)
     if before is not None:
         _require_other_noise(public, before)
-    units, minus = (units_meant(some, now.measured.geography) for some in (units, minus))
+    units, minus = (units_meant(some, now.measured.published) for some in (units, minus))
     asked = dict(_asked(units, districts))
     rows = []
     less = f" - {_named(minus)}" if minus else ""
@@ -86,7 +87,7 @@ def query_release(
                 found = now.regions(why).region(
                     weights, query=query, cell=cell, minus=less_units, share_of=whole, confidence=confidence
                 )
-            twice = _counted_twice(weights, now.measured.geography)
+            twice = _counted_twice(weights, now.measured.published)
             if twice and found.note in ("", _note(why)):
                 found = found._replace(note="; ".join(filter(None, (found.note, twice))))
             since = "" if before is None else f", change since {before.as_posix()}"
@@ -96,7 +97,9 @@ def query_release(
 
 @dataclass(frozen=True, eq=False)
 class _Released:
-    """Sums of the counts of a ``release``, without margins, as its measurements were not kept: which ``note`` says."""
+    """Sums of the counts of a ``release``, without margins, because its measurements were not kept; ``note``
+    says so.
+    """
 
     release: Release
     note: str
@@ -122,7 +125,7 @@ class _Released:
         share_of: Weights | str | None = None,
         confidence: float = 0.9,
     ) -> Region:
-        """As `topdown.region`, of released counts; what has no whole to be a share of is not a number."""
+        """As `topdown.region`, but of released counts; a share of a whole of 0 is NaN."""
         require_confidence(confidence)
         column, own = answer_column(query, cell, self.schema), dict(weights)
         for unit, weight in (minus or {}).items():
@@ -158,7 +161,7 @@ def _change(
     minus: Weights | None,
     confidence: float,
 ) -> Region:
-    """A sum in one release less the same sum in another: of both measurements, or of both counts."""
+    """The change of a sum between two releases, from the measurements of both or from the counts of both."""
     try:
         if isinstance(now, Regions) and isinstance(then, Regions):
             return now.change(then, weights, query=query, cell=cell, minus=minus, confidence=confidence)
@@ -169,8 +172,9 @@ def _change(
 
 
 def _require_other_noise(public: Path, before: Path) -> None:
-    """Refuse two releases of the same draw: their difference tells how they were projected, and nothing of the time
-    between. Raises `ConfigError`."""
+    """Refuse two releases of the same measurements: their difference shows how they were projected, and no change in
+    time. Raises `ConfigError`.
+    """
     drawn = []
     for one in (public, before):
         manifest = verify_files(one)
@@ -179,8 +183,8 @@ def _require_other_noise(public: Path, before: Path) -> None:
         drawn.append({name for name in known if name is not None})
     if drawn[0] & drawn[1]:
         raise ConfigError(
-            f"{shown_path(before)} is of the same measurements as {shown_path(public)}: a change has a margin where "
-            "the noise of both was drawn apart; give the release of another time"
+            f"{shown_path(before)} has the same measurements as {shown_path(public)}: a change needs two "
+            "releases with independent noise; give the release of another time"
         )
 
 
@@ -190,7 +194,7 @@ def _ratio(part: float, whole: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Opened:
-    """The release in ``public``: its ``manifest``, and what was ``measured``, as far as it is kept."""
+    """The release in ``public``: its ``manifest``, and the measurements that were kept (``measured``)."""
 
     public: Path
     manifest: Mapping[str, Any]
@@ -198,19 +202,19 @@ class _Opened:
 
     @classmethod
     def of(cls, public: Path) -> _Opened:
-        """After making sure that it is whole."""
+        """The release, after making sure that it is complete."""
         manifest = verify_files(public)
         return cls(public, manifest, measurements_of(public, manifest).measurements)
 
     def why(self, units: Sequence[str]) -> str | None:
-        """Why some ``units`` have no margin; None where they have."""
-        geography = self.measured.geography
+        """Why one of ``units`` has no margin; None where all have one."""
+        geography = self.measured.published
         nodes = geography.index_of(list(units))
         levels = np.searchsorted(geography.level_offsets, nodes[nodes >= 0], side="right") - 1
         return self.measured.reason_against({geography.levels[int(level)] for level in levels})
 
     def regions(self, why: str | None) -> Regions | _Released:
-        """Regions of its measurements; of its counts where there is a reason ``why`` not."""
+        """Regions of its measurements; of its counts where ``why`` says that there are no margins."""
         return self._known if why is None else _Released(self._counts, _note(why))
 
     @cached_property
@@ -229,7 +233,7 @@ def _note(why: str | None) -> str:
 
 def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, Weights]]:
     if not units and districts is None:
-        raise ConfigError("nothing is asked: give units with --sum, or a table of units and districts with --regions")
+        raise ConfigError("no units are given: give them with --sum, or a table of units and districts with --regions")
     if units:
         yield _named(units), _each_once(units)
     if districts is not None:
@@ -237,7 +241,7 @@ def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, 
 
 
 def _named(units: Sequence[str]) -> str:
-    """The units added up, or how many there are."""
+    """The units joined by "+", or how many there are."""
     return "+".join(units) if len(units) <= _NAMED else f"{len(units):,} units"
 
 
@@ -249,7 +253,7 @@ def _each_once(units: Sequence[str]) -> dict[str, float]:
 
 
 def _counted_twice(weights: Weights, geography: Geography) -> str:
-    """Which unit lies in another one of the same sum, in words; empty where none does."""
+    """A note on a unit that lies in another unit of the same sum; empty where none does."""
     nodes = geography.index_of(list(weights))
     if len(np.unique(np.searchsorted(geography.level_offsets, nodes, side="right"))) < 2:
         return ""
@@ -260,13 +264,13 @@ def _counted_twice(weights: Weights, geography: Geography) -> str:
         if len(inside):
             unit, within = nodes[inside[0]], above[inside[0]]
             names = (shown(str(geography.identifiers[int(node)])) for node in (unit, within))
-            return "unit {} lies in {}, and counts twice".format(*names)
+            return "unit {} lies in {} and is counted twice".format(*names)
     return ""
 
 
 def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
     """The districts of an assignment, in the order of their names. A unit without a district is in none."""
-    frame = assigned_units(path)
+    frame = pd.DataFrame(dict(zip(("unit", "district"), map(pa.Array.to_pylist, assigned_units(path)), strict=True)))
     if not (frame["district"] != "").any():
         raise DataError(f"{shown_path(path)}: has no unit with a district; give a row for every unit")
     for district, members in frame[frame["district"] != ""].groupby("district", sort=True)["unit"]:
@@ -281,4 +285,4 @@ def _whole(share_of: str | None, regions: Measurements) -> Weights | str | None:
         answer_columns(share_of, regions.schema)
         return share_of
     except ConfigError:
-        return _each_once(units_meant([share_of], regions.geography))
+        return _each_once(units_meant([share_of], regions.published))

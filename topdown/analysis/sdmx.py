@@ -1,4 +1,4 @@
-"""A release as SDMX-CSV 2.0 with its structure as SDMX-ML 3.0: the forms in which statistical offices exchange tables.
+"""A release as SDMX-CSV 2.0 with its structure as SDMX-ML 3.0, in which statistical offices exchange tables.
 
 Source: SDMX 3.0, section 3B (SDMX-ML) and the specification of SDMX-CSV 2.0.0.
 """
@@ -48,23 +48,23 @@ _CONCEPTS = {
     "RELIABILITY": "Class of the coefficient of variation",
 }
 _ATTRIBUTES = {"LEVEL": None, "LOWER": None, "UPPER": None, "MOE": None, "CV": None, "RELIABILITY": _CLASSES}
-"""The attributes of an observation, with the list of their codes."""
+"""The attributes of an observation, each with its code list."""
 
 
 def require_sdmx(geography: Geography) -> None:
-    """Refuse GEOIDs that SDMX has no place for as codes. Raises `DataError`."""
+    """Refuse GEOIDs that cannot be SDMX codes. Raises `DataError`."""
     for batch in geography_batches(geography):
         for code in batch["geoid"].to_pylist():
             if _ID.fullmatch(code) is None:
                 raise DataError(
-                    f"unit {shown(code)} cannot be a code of SDMX, which has letters, digits and _ @ $ - alone; choose "
-                    "another form"
+                    f"unit {shown(code)} cannot be a code in SDMX, which allows letters, digits and _ @ $ - only; "
+                    "choose another format"
                 )
 
 
 def write_sdmx(numbers: StatedNumbers, folder: Path, title: str, catalogue: Mapping[str, Any]) -> list[Path]:
-    """Write the data and their structure into ``folder``, which is there. ``catalogue``: publisher and period, of
-    which a year, a month or a day becomes TIME_PERIOD. Raises `DataError` as `require_sdmx` does.
+    """Write the data and their structure into ``folder``, which exists. ``catalogue``: publisher and period; a year, a
+    month or a day becomes TIME_PERIOD. Raises `DataError` as `require_sdmx` does.
     """
     require_sdmx(numbers.geography)
     agency = re.sub(r"[^A-Za-z0-9_\-]+", "_", str(catalogue.get("publisher") or "")).strip("_-")
@@ -78,7 +78,7 @@ def write_sdmx(numbers: StatedNumbers, folder: Path, title: str, catalogue: Mapp
 
 
 def _codes(names: Sequence[str]) -> list[str]:
-    """The codes of indicators: their names where these are codes, else numbers."""
+    """The codes of indicators: their names where these can be codes, else numbers."""
     plain = all(_ID.fullmatch(name) for name in names)
     return list(names) if plain else [f"I{k:0{len(str(len(names)))}d}" for k in range(1, len(names) + 1)]
 
@@ -108,7 +108,7 @@ def _data(numbers: StatedNumbers, agency: str, period: str | None) -> Iterator[p
 
 
 class _Writer:
-    """Elements of XML, one after the other, as they are told."""
+    """Writes XML elements one after the other."""
 
     def __init__(self, file: Any) -> None:
         self._out = XMLGenerator(file, "utf-8", short_empty_elements=True)
@@ -116,14 +116,14 @@ class _Writer:
 
     @contextmanager
     def within(self, name: str, **attributes: str) -> Iterator[None]:
-        """An element around what is told in the block."""
+        """An element around what is written in the block."""
         self._out.startElement(name, AttributesImpl(attributes))
         yield
         self._out.endElement(name)
         self._out.characters("\n")
 
     def tell(self, name: str, text: str, **attributes: str) -> None:
-        """An element that holds ``text``, in which no character is a control."""
+        """An element that holds ``text``, without its control characters."""
         with self.within(name, **attributes):
             self._out.characters(escaped(text))
 

@@ -1,4 +1,4 @@
-"""The counts of a published release with their margins of error, as every form of export states them.
+"""The counts of a published release with their margins of error, as every export format states them.
 
 From the public directory alone: margins are computed from the measurements, at any confidence, for any query.
 """
@@ -17,6 +17,7 @@ from topdown.census.layouts.noisy_layout import has_spine_codes
 from topdown.census.tabulated import tabulated_release
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
+from topdown.measurements.measurements import Measurements
 from topdown.release.answer_files import Bounded, BoundedCounts, estimated, margin_columns, table_counts
 from topdown.release.layouts import EVERY_CELL, Layout
 from topdown.release.published import PublishedRelease
@@ -33,12 +34,11 @@ from topdown.workload.answer_tables import (
     answer_columns,
     answer_tables,
     require_distinct,
-    total_table,
-    wide_table,
+    stated_table,
 )
 
 _MOST_CELLS = 1 << 14
-"""Of a release whose cells are columns, at most; of more, where several queries are measured, their total is stated."""
+"""The most cells that are columns of their own; where several queries were measured, only the total is stated."""
 
 _OF_BLOCKS = (
     "its blocks are in optimized block groups and not in those of the tables; topdown aggregate --tabulation gives "
@@ -47,8 +47,8 @@ _OF_BLOCKS = (
 
 
 def require_stateable(schema: Schema, query: str | None) -> None:
-    """Refuse a query that there is not, and names of answers, or of cells, that would make two columns of one name.
-    Raises `ConfigError`.
+    """Refuse an unknown query, and names of answers or cells that would give two columns the same name. Raises
+    `ConfigError`.
     """
     if query is not None or schema.n_cells <= _MOST_CELLS:
         _stated(schema, schema.cells(), EVERY_CELL, query, [])
@@ -57,24 +57,22 @@ def require_stateable(schema: Schema, query: str | None) -> None:
 def _stated(
     schema: Schema, cells: Sequence[str], layout: Layout, query: str | None, tables: Sequence[str]
 ) -> AnswerTable:
-    """The columns that are stated: the answers to ``query``, or of every cell and their total or of the total, and of
-    ``tables``."""
+    """The columns that are stated: the answers to ``query``; without one every cell and the total, or only the total,
+    and the columns of ``tables``.
+    """
     asked = answer_tables(tables, schema)
     if query is not None:
         table = AnswerTable(query, query, answer_columns(query, schema))
-    elif layout is EVERY_CELL:
-        table = wide_table(cells, schema, asked)
     else:
-        columns = [*total_table(schema).columns, *(column for one in asked for column in one.columns)]
-        table = AnswerTable("all", "all", tuple(dict.fromkeys(columns)))
+        table = stated_table(cells if layout is EVERY_CELL else None, schema, asked)
     require_distinct(table.columns, (*MARGIN_ENDS, "cv", "reliability"))
     return table
 
 
 @dataclass(frozen=True, eq=False)
 class StatedNumbers:
-    """The columns of a ``table`` at every unit of a ``release``, with what bounds them at ``confidence``; None where
-    there are no margins, for this ``reason``.
+    """The columns of a ``table`` at every unit of a ``release``, with their intervals at ``confidence`` (``bounded``);
+    None where there are no margins, and ``reason`` says why.
     """
 
     release: Release
@@ -94,22 +92,23 @@ class StatedNumbers:
         return [column.name for column in self.table.columns]
 
     def at(self, nodes: slice) -> BoundedCounts:
-        """The columns at ``nodes``; all but the counts missing (NaN) where there are no margins."""
+        """The columns at ``nodes``; everything but the counts is missing (NaN) where there are no margins."""
         if self.bounded is not None:
             return self.bounded.at(self.release, nodes)
         counts = table_counts(self.table, self.release, nodes)
         return BoundedCounts(counts, *(np.full(counts.shape, np.nan) for _ in range(3)))
 
     def by_unit(self) -> Iterator[tuple[pa.RecordBatch, BoundedCounts]]:
-        """Some units at a time (``geoid, level, parent, name``) with the columns at them."""
+        """Batches of units (``geoid, level, parent, name``), each with its columns."""
         begin = 0
         for units in geography_batches(self.geography):
             yield units, self.at(slice(begin, begin + units.num_rows))
             begin += units.num_rows
 
     def wide_batches(self, places: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
-        """A row per unit: ``geoid, level, parent, name``, the counts, and where there are margins of each ``_lower,
-        _upper, _moe, _cv, _reliability``; of the columns at ``places``, by default of all."""
+        """A row per unit: ``geoid, level, parent, name``, and the columns at ``places``, by default all, each with its
+        ``_lower, _upper, _moe, _cv, _reliability`` where there are margins.
+        """
         chosen = range(len(self.names)) if places is None else places
         names = [self.names[k] for k in chosen]
         for units, found in self.by_unit():
@@ -120,14 +119,14 @@ class StatedNumbers:
             yield pa.RecordBatch.from_pydict(columns)
 
     def require_margins(self, form: str) -> None:
-        """Raises `ConfigError` where there are none, which the ``form`` is of."""
+        """Raises `ConfigError` where there are no margins; ``form`` is the export format that needs them."""
         if self.bounded is None:
             raise ConfigError(f"{form} states margins of error, and this release has none: {self.reason}")
 
 
 def stated_numbers(found: PublishedRelease, query: str | None = None, confidence: float | None = None) -> StatedNumbers:
-    """The answers to ``query`` at every unit; by default every cell and their total, where several queries were
-    measured the total, and the columns of the release's tables. ``confidence``: by default the release's own.
+    """The answers to ``query`` at every unit; by default every cell and their total (only the total where several
+    queries were measured), and the columns of the release's tables. ``confidence``: by default the release's own.
 
     Raises `ConfigError` for an unknown query and a confidence outside of (0.5, 1).
     """
@@ -141,18 +140,25 @@ def stated_numbers(found: PublishedRelease, query: str | None = None, confidence
     reason = reason or (_OF_BLOCKS if on_spine else no_margins(measurements))
     if reason is not None:
         return StatedNumbers(release, table, level, None, reason)
-    linear = linear_of(measurements, table.queries)
+    return StatedNumbers(release, table, level, bounded(measurements, table, level))
+
+
+def bounded(measurements: Measurements, table: AnswerTable, confidence: float) -> Bounded:
+    """The columns of ``table`` with their margins of error, at all levels of ``measurements``.
+
+    Raises `ConfigError` as `answer_noise` does.
+    """
+    linear, tree = linear_of(measurements, table.queries), measurements.published.tree
     laws = AnswerLaws.of(measurements).of_columns([(column.query, column.answer) for column in table.columns])
-    tree = release.geography.tree
-    intervals = Intervals.of(partial(estimated, table, linear), laws, tree, 1.0 - level)
-    return StatedNumbers(release, table, level, Bounded(table, linear, intervals, range(tree.n_levels)))
+    intervals = Intervals.of(partial(estimated, table, linear), laws, tree, 1.0 - confidence)
+    return Bounded(table, linear, intervals, range(tree.n_levels))
 
 
 def long_batches(
     numbers: StatedNumbers, columns: Callable[[BoundedCounts], Mapping[str, Any]], called: tuple[str, str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """A row per unit and column: the GEOID, the unit's name and the column, ``called`` so, and then the ``columns``,
-    each (nodes x columns), or an array of as many numbers.
+    """A row per unit and column: the GEOID, the unit's name and the column's name, in columns that are ``called`` so,
+    and then ``columns``, each (nodes x columns) or an array of as many numbers.
     """
     names, (geoid, name, variable) = pa.array(numbers.names), called
     for units, found in numbers.by_unit():

@@ -1,7 +1,7 @@
-"""A sum or a share with its margin of error: which truths, or shares A / B, agree with what was estimated.
+"""A sum or a share with its margin of error.
 
-Of a sum of counts the test of every truth that it may have is inverted, of any other the interval is symmetric; of a
-share the set is Fieller's (Fieller 1954).
+The interval of a sum of counts inverts a test of every possible true value; that of any other sum is symmetric; the set
+of a share is Fieller's (Fieller 1954).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from topdown.uncertainty.interval import interval
 from topdown.uncertainty.laws.error_law import Shape
 
 UNDETERMINED = "undetermined: every share from 0 to 1 is within the margin"
-OF_ITSELF = "the part is the whole: its share is 1 whatever the counts are"
+OF_ITSELF = "the part is the whole: the share is 1 whatever the counts are"
 _SHARES = 2001
 _LAWS_OF_SHARES = 9
 _NEAR = 12.0
@@ -24,8 +24,14 @@ _ROUNDING = 1e-9
 
 
 class Region(NamedTuple):
-    """A number with its margin: the unbiased ``estimate``, its standard deviation ``sd``, ``lower`` and ``upper``, and
-    in words what has to be known of it (``note``, empty where nothing has).
+    """A sum, difference or share with its margin of error. In counts, or as a share.
+
+    Attributes:
+        estimate: the unbiased estimate; of a share the ratio of two of these.
+        sd: its standard deviation.
+        lower: the lower end of the interval.
+        upper: the upper end of the interval.
+        note: what the reader has to know about the number, in words; empty where there is nothing.
 
     Examples:
         >>> td.region(measurements, {"01": 1}, cell="unemployed", minus={"02": 1})._fields
@@ -44,7 +50,8 @@ def sum_margin(
 ) -> Region:
     """The margin of the ``estimate`` of a sum of counts with these ``weights``, whose error has this ``variance``.
 
-    ``shape``: of the law of its error. Where it may be negative (``signed``, or a weight is) the interval is symmetric.
+    ``shape``: of the law of its error. Where the sum may be negative (``signed``, or a negative weight) the interval is
+    symmetric.
     """
     estimate += 0.0  # -0.0 becomes 0
     if np.isinf(variance) or np.isnan(variance):
@@ -71,7 +78,7 @@ def _whole(weights: FloatArray) -> bool:
 
 
 class Ratio(NamedTuple):
-    """Two estimates, the ``part`` A and the ``whole`` B, the variances of their errors, and the covariance."""
+    """Two estimates, the ``part`` A and the ``whole`` B, with the variances of their errors and their covariance."""
 
     part: float
     whole: float
@@ -83,11 +90,11 @@ class Ratio(NamedTuple):
 def fieller(ratio: Ratio, reach_at: Callable[[FloatArray], list[float]]) -> Region:
     """The margin of the share A / B: the set, cut to [0, 1].
 
-    ``reach_at``: of shares, how many of its standard deviations A - share x B stays within.
+    ``reach_at``: for shares, the half-length of the margin of A - share x B, in standard deviations.
     """
     part, whole, of_part, of_whole, of_both = ratio
     estimate = part / whole + 0.0 if whole > 0 else float("nan")  # -0.0 becomes 0
-    # None of anybody; of nobody it stays undetermined.
+    # 0 where the whole is positive; undetermined where the whole is 0.
     if part == of_part == 0 and (whole != 0 or of_whole != 0):
         return Region(0.0, 0.0, 0.0, 0.0, "exact")
     if not np.isfinite([of_part, of_whole, of_both]).all():
@@ -108,7 +115,7 @@ def fieller(ratio: Ratio, reach_at: Callable[[FloatArray], list[float]]) -> Regi
     if not kept.any():
         nearest = float(np.clip(estimate, 0.0, 1.0)) if whole > 0 else float(part > 0)
         return Region(estimate, sd_of_share, nearest, nearest, "no share from 0 to 1 is within the margin")
-    # The hull of what is kept, to the next point of the grid on either side.
+    # The hull of the shares that are kept, to the next point of the grid on either side.
     places = np.flatnonzero(kept)
     lower, upper = max(places[0] - 1, 0), min(places[-1] + 1, len(shares) - 1)
     ends = [_crossing(shares, np.abs(part - shares * whole) - reach * sd, k, m) for k, m in
@@ -117,7 +124,7 @@ def fieller(ratio: Ratio, reach_at: Callable[[FloatArray], list[float]]) -> Regi
 
 
 def _crossing(shares: FloatArray, beyond: FloatArray, out: int, within: int) -> float:
-    """Where what is ``beyond`` the margin passes 0 between two neighbouring shares."""
+    """The share, between two neighbouring ones, at which the excess over the margin (``beyond``) passes 0."""
     if out == within:
         return float(shares[within])
     part = beyond[within] / (beyond[within] - beyond[out])

@@ -1,4 +1,4 @@
-"""td.tabulate(): the units that people know, from measurements of the spine's own: sums of its blocks."""
+"""td.tabulate(): tabulation units, such as counties and tracts, from measurements of the spine: sums of its blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from topdown.analysis.regions import Regions
 from topdown.census.layouts.noisy_layout import tabulation_units
-from topdown.geography.tree import IntArray
+from topdown.geography.unit_sums import cover
 from topdown.measurements.measurements import Measurements
 from topdown.workload.answer_tables import answer_columns
 
@@ -26,10 +26,17 @@ def tabulate(
 ) -> pd.DataFrame:
     """States, counties, tracts or block groups by GEOID, of measurements of noisy measurement files' units.
 
-    A row per unit and answer to ``query`` (or to those of ``cells``), units by GEOID: how many ``blocks`` it has; the
-    code of the ``spine``'s unit that is the same, empty where it is a sum of others; the ``estimate`` by least squares
-    over the whole tree, with its exact standard deviation and its margin as `region` has them, in counts. Raises
-    `ConfigError` and `DataError` as `region` does, and for a geography that does not end with the spine's blocks.
+    A row per unit and answer, units by GEOID: how many ``blocks`` it has; the code of the ``spine``'s unit with the
+    same blocks, empty where the unit is a sum of several; the ``estimate`` by least squares over the whole tree, with
+    its exact standard deviation and its margin as `region` has them, in counts. Raises `ConfigError` and `DataError` as
+    `region` does, and for a geography that does not end with the spine's blocks.
+
+    Args:
+        measurements: of noisy measurement files, as `topdown.read_noisy_measurements` gives them.
+        level: "state", "county", "tract", "block group" or "block".
+        query: the query whose answers are tabulated, by default the total.
+        cells: which of its answers, by default all.
+        confidence: probability with which each interval covers the true count, above 0.5 and below 1.
 
     Examples:
         >>> noisy = td.read_noisy_measurements("nmf", state="44")
@@ -41,7 +48,8 @@ def tabulate(
     geography = measurements.geography
     lies_in = tabulation_units(geography, level)
     names, place = np.unique(np.array(list(lies_in.values())), return_inverse=True)
-    covers = _covers(measurements, place, len(names))
+    of_unit, chosen = cover(geography.tree, place)
+    covers = np.split(chosen, np.searchsorted(of_unit, np.arange(1, len(names))))
     answers = answer_columns(query, measurements.schema)
     wanted: list[str | None] = list(cells) or ([one.name for one in answers] if len(answers) > 1 else [None])
     sums = [(nodes, np.ones(len(nodes))) for nodes in covers]
@@ -55,20 +63,3 @@ def tabulate(
             answer = cell if cell is not None else query
             rows.append((str(names[unit]), int(blocks[unit]), same, query, answer, *region))
     return pd.DataFrame(rows, columns=list(TABULATION_COLUMNS))
-
-
-def _covers(measurements: Measurements, place: IntArray, count: int) -> list[IntArray]:
-    """The fewest nodes whose leaves are those of every unit; ``place`` (leaves,): the unit that every leaf lies in."""
-    tree = measurements.geography.tree
-    unit = np.full(tree.n_nodes, -1, np.int64)
-    unit[tree.leaves] = place
-    for families in tree.families_up():
-        below = unit[families.children]
-        same = families.smallest(below) == families.largest(below)
-        unit[families.parents] = np.where(same, families.smallest(below), -1)
-    alone = unit >= 0
-    # The uppermost nodes of which all leaves lie in one unit.
-    alone[1:] &= unit[tree.parent[1:]] < 0
-    chosen = np.flatnonzero(alone)
-    order = chosen[np.argsort(unit[chosen], kind="stable")]
-    return np.split(order, np.searchsorted(unit[order], np.arange(1, count)))

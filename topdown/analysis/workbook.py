@@ -1,4 +1,4 @@
-"""A release as a workbook (.xlsx) in which codes stay text, with what has to be known of it on a sheet of its own."""
+"""A release as a workbook (.xlsx): codes are text, and a sheet of its own says what the reader has to know."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from topdown.tables.excel import text_cell
 FILE = "release.xlsx"
 
 _MOST_ROWS = (1 << 20) - 1
-"""Of a sheet, by the format, beneath its header."""
+"""The most rows that a sheet can have beneath its header."""
 
 _COLUMNS_OF_A_SHEET = 2000
-"""Counts on a sheet, each with five columns more: a sheet has 16,384."""
+"""Counts on a sheet, each with five more columns: a sheet can have 16,384."""
 
 
 def require_workbook(geography: Geography) -> None:
@@ -29,14 +29,15 @@ def require_workbook(geography: Geography) -> None:
     if geography.n_nodes > _MOST_ROWS:
         raise DataError(
             f"{geography.n_nodes:,} units do not fit on a sheet of a workbook, which has {_MOST_ROWS:,} rows; choose "
-            "another form"
+            "another format"
         )
 
 
 def write_workbook(numbers: StatedNumbers, path: Path, about: Sequence[tuple[str, str]]) -> Path:
     """Write a row per unit, its counts and their margins, and ``about`` the release in two columns, into ``path``.
 
-    Text is text to every spreadsheet, whatever it begins with. Raises `DataError` as `require_workbook` does.
+    Cells with text are marked as text, so that no spreadsheet reads them as a formula or number. Raises `DataError` as
+    `require_workbook` does.
     """
     from openpyxl import Workbook
 

@@ -1,4 +1,4 @@
-"""Under which plan the measurements of noisy measurement files were drawn, where their variances tell."""
+"""Finds the plan under which the measurements of noisy measurement files were drawn, from their variances."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from topdown.privacy.shares import Shares
 from topdown.privacy.single_child_units import variances
 from topdown.release.manifest import MALFORMED
 from topdown.workload import DETAILED, Query
+from topdown.workload.redistricting import WHOLE_STATE
 
 _ROUNDING = 1e-6
-"""Part of itself that a variance of 32 bits may be off."""
+"""The relative error of a variance with 32 bits."""
 
 
 def with_plan(
@@ -30,8 +31,8 @@ def with_plan(
 ) -> Measurements:
     """``measurements`` with the plan under which they were drawn, and its exact variances.
 
-    ``own``: what Topdown wrote beside them; else the plan is that of the production ``run`` where all variances are its
-    own, single children left out for their parents. Raises `DataError` for a plan whose variances are others.
+    ``own``: Topdown's metadata; without it the plan is that of the production ``run``, if all variances are those of
+    the run, where single children are not measured. Raises `DataError` for a plan with other variances.
     """
     if own is None:
         plan = _of_production(measurements, product, run)
@@ -65,13 +66,13 @@ def _renamed(geography: Geography, named: Mapping[str, str]) -> Geography:
 
 
 def _of_production(measurements: Measurements, product: layout.Product, run: str) -> Plan | None:
-    """The plan of the production run with these variances, for the levels that are there; None where there is none."""
+    """The plan of the production run with these variances, for these levels; None where there is none."""
     levels = measurements.geography.levels
     exact = {
         level: [query.name for query, one in measurements.at(level).items() if (one.variance == 0).all()]
         for level in levels
     }
-    known = [level for level in levels if level != layout.WHOLE_STATE]
+    known = [level for level in levels if level != WHOLE_STATE]
     try:
         plan = PRESETS[product.presets[run]].plan(
             known, invariants={level: exact[level] for level in known if exact[level]}, only_child=MOVE_UP
@@ -122,7 +123,7 @@ def _under(measurements: Measurements, plan: Plan) -> Measurements:
             if query == DETAILED:
                 spread[geography.level_slice(level)] = variance
             else:
-                # Of a level of single children nothing is there.
+                # A level with only single children has no measurements.
                 nothing = np.zeros((len(variance), Query.parse(query, measurements.schema).n_answers), np.int64)
                 known = measurements.others.get((level, query))
                 others[level, query] = Answers(nothing if known is None else known.values, variance)

@@ -1,7 +1,6 @@
-"""The Census Bureau's noisy measurement files as a geography, measurements and limits.
-
-Public numbers alone are read. Every unit of a level stands among its constraints; what was measured of it, among its
-measurements, unless it is its parent's only child: then its parent was measured in its stead.
+"""Reads the Census Bureau's noisy measurement files as a geography, measurements and limits. These files have only
+public numbers. Every unit of a level has constraints, and measurements unless it is its parent's only child: then the
+parent was measured in its place.
 """
 
 from __future__ import annotations
@@ -31,8 +30,13 @@ from topdown.workload.redistricting import SPINE, spine_level
 
 
 class NoisyMeasurements(NamedTuple):
-    """What noisy measurement files say: units, what was measured of them, and what their numbers must keep to (None
-    where nothing is known). ``files``: those that were read, sorted.
+    """What noisy measurement files say.
+
+    Attributes:
+        geography: the units.
+        measurements: the noisy answers at these units, with their variances.
+        limits: bounds that the true answers keep, None where the files state none.
+        files: the files that were read, sorted.
 
     Examples:
         >>> noisy = td.read_noisy_measurements("nmf", state="44")
@@ -60,9 +64,9 @@ def read_noisy_measurements(
     Units have the spine's codes; a block's last 16 characters are its GEOID with the block group twice, and the
     names of states, counties and blocks are GEOIDs. A state of two parts has a level "whole state" above them.
 
-    Values are whole numbers as they were drawn, negative ones too, variances those of the rows; 0 where a
-    constraint says what the answer is, inf where a unit was not measured. Where all variances are those of a
-    production run, `Measurements.plan` is that run's, else None, unless Topdown wrote the files.
+    Values are whole numbers as they were drawn, negative ones too, variances those of the rows; 0 where a constraint
+    gives the answer, inf where a unit was not measured. Where all variances are those of a production run,
+    `Measurements.plan` is that run's, else None, unless Topdown wrote the files.
 
     Args:
         root: the folder that holds the product's (such as US_Person_PL_PROD), or that one itself.
@@ -71,8 +75,8 @@ def read_noisy_measurements(
             without, the nation.
         levels: us, state, county, tract, block group and block, from the first down and none left out; by default
             all from the state (or the nation) down.
-        total: of the root, where it was published exactly elsewhere, as those of states were; it takes the place of
-            what was measured.
+        total: of the root, where it was published exactly elsewhere, as those of states were; it replaces the measured
+            one.
         incomplete: whether to read files in which measurements are missing; they are then inf.
 
     Raises `ConfigError` for an unknown product, state or level, `DataError` naming the partition that is missing,
@@ -167,8 +171,8 @@ class _Files:
                 if part not in there:
                     folder = top / layout.level_folder(level) / layout.CONSTRAINED
                     raise DataError(
-                        f"{shown_path(folder / layout.partition(part) if part else folder)}: is not there, and says "
-                        f"which units level {shown(level)} has; fetch it"
+                        f"{shown_path(folder / layout.partition(part) if part else folder)}: is missing; it lists "
+                        f"the units of level {shown(level)}: fetch it"
                     )
             if level == "state" and state is None:
                 parts = list(there)
@@ -186,9 +190,8 @@ class _Files:
         return [partition for level in self.constrained for partition in self.of_level(level)]
 
     def own(self) -> dict[str, Any] | None:
-        """What Topdown wrote beside the numbers; None of files that others wrote.
-
-        Raises `DataError` naming a partition that does not say the same as the first.
+        """Topdown's metadata; None for files of other programs. Raises `DataError` naming a partition with other
+        metadata than the first.
         """
         said = [(one, one.own() or None) for one in self.every()]
         first, own = said[0]
@@ -200,7 +203,7 @@ class _Files:
         return own
 
     def _require_rows(self, rows: Any) -> None:
-        """Refuse partitions that lack rows which Topdown wrote; of its first exports their number is not known."""
+        """Refuse partitions that lack rows which Topdown wrote; the first versions did not record their number."""
         there = {layout.place(level, one.kind, layout.partition(one.part) if one.part else ""): one
                  for level in self.constrained for one in self.of_level(level)}  # fmt: skip
         parts = {one.part for one in there.values()}
@@ -251,9 +254,8 @@ class _Files:
         folder = self.top / layout.level_folder(level) / layout.MEASURED
         place = shown_path(folder / layout.partition(part) if part else folder)
         if part not in self.measured[level]:
-            raise DataError(
-                f"{place}: is not there, and {count:,} units of level {shown(level)} are to be in it; fetch it"
-            )
+            units = f"{count:,} unit{'' if count == 1 else 's'}"
+            raise DataError(f"{place}: is missing; it should have {units} of level {shown(level)}: fetch it")
         asked = "measurements" if query is None else f"measurement of {shown(query.name)}"
         raise DataError(
             f"{place}: is incomplete: {geography.describe(node)} has no {asked}"

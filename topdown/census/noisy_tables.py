@@ -1,4 +1,4 @@
-"""What the rows of noisy measurement files say, gathered by level and query: measurements, exact answers, limits."""
+"""Collects the rows of noisy measurement files by level and query: measurements, exact answers, limits."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from topdown.workload import DETAILED, TOTAL, Query
 
 @dataclass(frozen=True)
 class NoisyTables:
-    """By level and query what was ``measured``, and by level, query and sign what is ``constrained``; both have a
-    variance of inf where nothing was said. ``detailed`` (nodes x cells): the values of the detailed query.
+    """By level and query the ``measured`` answers, and by level, query and sign the ``constrained`` ones; both have a
+    variance of inf where there is no row. ``detailed`` (nodes x cells): the values of the detailed query.
     """
 
     geography: Geography
@@ -34,12 +34,12 @@ class NoisyTables:
 
     @classmethod
     def empty(cls, geography: Geography, product: layout.Product) -> NoisyTables:
-        """Tables in which nothing is said yet."""
+        """Tables without rows."""
         # One cell after the other, as `Measurements` has them.
         return cls(geography, product, np.zeros((product.schema.n_cells, geography.n_nodes), np.int64).T)
 
     def take(self, level: str, partition: Partition, rows: NoisyRows) -> None:
-        """Put ``rows`` where they belong. Raises `DataError` naming the unit that is not there, or there twice."""
+        """Add ``rows``. Raises `DataError` naming a unit that is unknown, or has two rows."""
         nodes = self.geography.level_slice(level)
         known = self.geography.identifiers.slice(nodes.start, nodes.stop - nodes.start)
         place = pc.fill_null(pc.index_in(rows.codes, value_set=known), -1).to_numpy(zero_copy_only=False)
@@ -84,7 +84,7 @@ class NoisyTables:
         table.values[0], table.variance[0] = total, 0.0
 
     def measurements(self) -> Measurements:
-        """What was measured, and what is exact in its place. Raises `DataError` where that is nothing."""
+        """The measurements, with exact answers in their place. Raises `DataError` where there are none."""
         for (level, query, sign), (values, known) in self.constrained.items():
             if sign == layout.EXACT:
                 table, rows = self._table(level, query, None), np.isfinite(known)
@@ -102,7 +102,9 @@ class NoisyTables:
         return Measurements(self.geography, schema.cells(), self.detailed, spread, attributes=schema, others=others)
 
     def limits(self, geography: Geography) -> AnswerLimits | None:
-        """The limits that say anything, of ``geography``: the same, whose levels may be called otherwise."""
+        """The limits other than 0 and infinity, on ``geography``, which has the same units, maybe with other names of
+        levels.
+        """
         found: dict[Query, Limits] = {}
         for (level, query, sign), (values, variance) in self.constrained.items():
             if sign == layout.EXACT:

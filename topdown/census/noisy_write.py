@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from topdown.census.layouts import noisy_layout as layout
 from topdown.census.layouts.noisy_partitions import OWN
-from topdown.census.spine import Spine, spine_of
+from topdown.census.spine import SpineCodes, spine_of
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
@@ -48,7 +48,7 @@ class _QueryRows(NamedTuple):
 def write_noisy_measurements(
     measurements: Measurements, root: str | Path, *, limits: AnswerLimits | None = None
 ) -> tuple[Path, ...]:
-    """Write ``measurements`` and ``limits`` into the folder ``root``, which is made; returns the files.
+    """Write measurements in the format of the Census Bureau's noisy measurement files; returns the files.
 
     The levels are some of us, state, county, tract, block group and block, from the state or the nation down, their
     units called by GEOIDs or by the spine's codes; the attributes are those of a product
@@ -56,6 +56,11 @@ def write_noisy_measurements(
     measured stands among the constraints alone. Variances have the layout's 32 bits where that is exact or a plan has
     the rest, else 64. `topdown.read_noisy_measurements` reads the same numbers back. Raises `DataError` for another
     geography or schema, and for values that are not whole.
+
+    Args:
+        measurements: of one of the products, at every level.
+        root: the folder to write into; it is made.
+        limits: bounds of the answers, which are written as constraints; by default none.
 
     Examples:
         >>> noisy = td.read_noisy_measurements("nmf", state="44")
@@ -91,7 +96,7 @@ def write_noisy_measurements(
     return tuple(folder / path.relative_to(staging) for path in written)
 
 
-def _own(measurements: Measurements, spine: Spine) -> dict[str, Any]:
+def _own(measurements: Measurements, spine: SpineCodes) -> dict[str, Any]:
     """What the layout has no place for: the plan, what the levels are called, whether the noise is a release's."""
     return {
         "plan": None if measurements.plan is None else measurements.plan.to_dict(),
@@ -101,7 +106,7 @@ def _own(measurements: Measurements, spine: Spine) -> dict[str, Any]:
     }
 
 
-def _numbers_of_rows(rows: Mapping[str, list[_QueryRows]], spine: Spine) -> dict[str, int]:
+def _numbers_of_rows(rows: Mapping[str, list[_QueryRows]], spine: SpineCodes) -> dict[str, int]:
     """How many rows every partition has, by its place beneath the product's folder, so that none is missed."""
     found: dict[str, int] = {}
     for level, queries in rows.items():
@@ -114,7 +119,7 @@ def _numbers_of_rows(rows: Mapping[str, list[_QueryRows]], spine: Spine) -> dict
     return {place: number for place, number in found.items() if number}
 
 
-def _require_nothing_above(measurements: Measurements, spine: Spine) -> None:
+def _require_nothing_above(measurements: Measurements, spine: SpineCodes) -> None:
     for level, query in measurements.keys:
         if level not in spine.names:
             raise DataError(

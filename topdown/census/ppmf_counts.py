@@ -1,4 +1,4 @@
-"""Privacy-protected microdata files as counts: tabulated, they are the release that they were made of."""
+"""Reads privacy-protected microdata files as counts; tabulated, they give the release that they were made from."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def read_ppmf(path: str | Path, geography: Geography | None = None) -> Counts:
 
     Args:
         path: comma- or "|"-separated text with a header, the older one too (VINTAGE, TABTRACT), or Parquet.
-        geography: its leaves are blocks of 15 digits; without, that of the blocks which have a record, from the
-            state (of several states from the nation) down.
+        geography: its leaves are blocks of 15 digits; by default that of the blocks which have a record, from the state
+            (or, with several states, the nation) down.
 
     Examples:
         >>> blocks = {"county": ["44001"], "tract": ["44001030100"], "block": ["440010301001000"]}

@@ -1,6 +1,5 @@
-"""A release as the Census Bureau's privacy-protected microdata: a row per person, or per housing unit.
-
-Who is described is made up, and tabulated the records give back the release.
+"""Writes a release in the format of the Census Bureau's privacy-protected microdata: a row per person, or per housing
+unit. The records are synthetic; tabulated, they give the release.
 """
 
 from __future__ import annotations
@@ -38,14 +37,17 @@ _ROWS_AT_ONCE = 1 << 18
 
 
 def write_ppmf(release: Release, path: str | Path) -> Path:
-    """Write ``release``, of persons or housing units by the redistricting file's attributes in blocks, as one file;
-    returns its path.
+    """Write a release of blocks as a privacy-protected microdata file; returns its path.
 
     Comma-separated text with a header, a row per record, by block and cell. Persons are numbered from 0 (EPNUM); RTYPE
     is 3 in households and 5 in group quarters, GQTYPE_PL 0 to 7 the kind of residence, VOTING_AGE 1 below 18, CENHISP 2
     Hispanic, CENRACE 01 to 63. Of housing units RTYPE is 2, HH_STATUS 1 occupied and 2 vacant. The file appears when
     its records, read back and tabulated, equal the release. Raises `DataError` for another schema, for leaves that are
     no blocks of 15 digits, and where it cannot be written.
+
+    Args:
+        release: of persons or of housing units, by the attributes of the redistricting file, with blocks as leaves.
+        path: the file to write.
 
     Examples:
         >>> blocks = {"county": ["44001"], "tract": ["44001030100"], "block": ["440010301001000"]}
@@ -90,7 +92,7 @@ def require_ppmf(geography: Geography, schema: Schema) -> tuple[PpmfKind, pa.Arr
     right = pc.match_substring_regex(blocks, r"^[0-9]{15}$").to_numpy(zero_copy_only=False)
     if not right.all():
         node = leaves.start + int(np.flatnonzero(~right)[0])
-        raise DataError(f"{geography.describe(node)}: a block of this file has a code of 15 digits")
+        raise DataError(f"{geography.describe(node)}: blocks of this file have codes of 15 digits")
     return file, blocks
 
 

@@ -1,4 +1,6 @@
-"""A redistricting file (P.L. 94-171) as counts: its geography, its tables, and the histogram that they determine."""
+"""Reads a redistricting file (P.L. 94-171) as counts: its geography, its tables, and the histogram that they
+determine.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,11 @@ _SEGMENT_OF = {table: segment for segment, tables in SEGMENTS.items() for table 
 
 @dataclass(frozen=True, eq=False)
 class Redistricting:
-    """What a redistricting file holds, confidential as any counts are.
+    """The content of a redistricting file; as confidential as any counts.
 
     ``geography``: the units of the spine down to the lowest summary level that is there, by GEOCODE, with their names.
-    ``partial``: in words, the levels of which the file holds a part only, so that they do not add up to those above:
-    these levels' own records are then not the sums that ``histogram`` and the geography have.
+    ``partial``: a description of the levels of which the file has only some units, so that they do not add up to the
+    level above: the records of the upper levels then differ from the sums in ``histogram`` and the geography.
     """
 
     geography: Geography
@@ -80,14 +82,14 @@ class Redistricting:
         return Counts(self.geography, VOTERS.cells(), values.T, VOTERS)
 
     def persons(self) -> Counts:
-        """The histogram of the disclosure avoidance system (2,016 cells) by a rule, as the file does not determine it.
+        """The histogram of the disclosure avoidance system (2,016 cells), by a rule, since the file does not determine
+        it. Table P5 has the number of people in every kind of group quarters, but not their attributes. Kind by kind,
+        in the table's order, people are assigned from those of the unit who are not assigned yet: adults first, in
+        juvenile facilities minors first; the others only where these do not suffice, and in nursing facilities never.
+        They are taken from every combination of Hispanic origin and race in proportion, by largest remainders, ties to
+        the first. The rest lives in households.
 
-        Table P5 says how many live in every kind of group quarters, not who. Kind by kind, in the table's order, they
-        are taken from those of the unit who are not placed yet: adults, in juvenile facilities minors; the others only
-        where these do not suffice, in nursing facilities never. Among these every Hispanic origin and race gives its
-        part, by largest remainders, the first first where they tie. The rest lives in households.
-
-        Raises `CountsError` naming the unit that has fewer people than its group quarters ask for.
+        Raises `CountsError` naming a unit that has fewer people than its group quarters.
         """
         leaves = self.geography.level_slice(self.geography.levels[-1])
         voters = self.histogram().values[leaves].reshape(-1, 2, 126)
@@ -119,7 +121,9 @@ class Redistricting:
         return Counts(self.geography, UNITS.cells(), values.T, UNITS)
 
     def _both(self, all_of: str, by_hispanic: str, nodes: slice) -> npt.NDArray[np.int64]:
-        """Counts by Hispanic and race (units x 2 x 63): of the two tables one has everybody, the other the rest."""
+        """Counts by Hispanic and race (units x 2 x 63) from two tables, of which one has everybody, the other those who
+        are not Hispanic.
+        """
         everybody = self._numbers(all_of, nodes)[:, FIELD_OF_RACE]
         rest = self._numbers(by_hispanic, nodes)[:, 2 + FIELD_OF_RACE]
         return np.stack([rest, everybody - rest], axis=1)
@@ -152,6 +156,9 @@ def read_pl94(path: str | Path) -> Redistricting:
     as far down as the file goes. All subtotals of all tables are checked, and the population that the geographic header
     repeats. Raises `DataError` naming member, field and record for what is not of the layout or does
     not add up, `GeographyError` for units that are no tree.
+
+    Args:
+        path: a folder or a ZIP archive with the four members of one state's file.
 
     Examples:
         >>> found = td.read_pl94("ri.pl")
@@ -213,7 +220,7 @@ def _require_sums(path: Path, members: dict[str, pa.Table]) -> None:
         wrong = np.flatnonzero(totals[one] != totals[other])
         if len(wrong):
             raise DataError(f"{shown_path(path)}, {_record(geo, wrong[0])}: tables {one} and {other} differ in total")
-    # Not so HU100 and H1: the Census Bureau's own test file has units in the header that table H1 lacks.
+    # HU100 and H1 are not compared: the Census Bureau's own test file has units in the header that table H1 lacks.
     known = numbers(geo, ["POP100"], f"{shown_path(path)}, geographic header")[:, 0]
     wrong = np.flatnonzero(known != totals["P1"])
     if len(wrong):
@@ -250,7 +257,7 @@ def _spine(geo: pa.Table, present: list[str]) -> tuple[Geography, npt.NDArray[np
 
 
 def _partial(geography: Geography, members: dict[str, pa.Table], rows: npt.NDArray[np.int64]) -> tuple[str, ...]:
-    """In words, the levels whose units do not add up to those above."""
+    """A description of the levels whose units do not add up to those above."""
     total = numbers(members["01"].take(pa.array(rows)), field_names("P1")[:1], "table P1")[:, 0]
     found = []
     for index, families in enumerate(geography.tree.families_down()):

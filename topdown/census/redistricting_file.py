@@ -1,4 +1,4 @@
-"""A release as a redistricting file (P.L. 94-171), in the layout of 2020."""
+"""Writes a release as a redistricting file (P.L. 94-171), in the layout of 2020."""
 
 from __future__ import annotations
 
@@ -68,17 +68,19 @@ def write_pl94(
     state: str | None = None,
     year: int = 2020,
 ) -> Path:
-    """Write ``release``, of persons, as the four members of one state's redistricting file; returns the folder.
+    """Write a release as the four members of one state's redistricting file; returns the folder.
 
     The levels are state, county, tract, block group and block, by GEOIDs of 2, 5, 11, 12 and 15 digits, as far down
     as they go.
 
     Args:
+        release: of persons, by the attributes of the redistricting file.
         folder: made; it must not exist.
         units: the release of its housing units on the same geography, for table H1; without, H1 and HU100 are 0.
-        header: a redistricting file, or its geographic header, from which every record takes what a release does
-            not know (areas, names, other codes, record numbers); POP100 and HU100 are the release's.
+        header: a redistricting file, or its geographic header, from which every record takes what a release does not
+            know (areas, names, other codes, record numbers); POP100 and HU100 are the release's.
         state: which state of a nation.
+        year: the year in the names of the members.
 
     Raises `DataError` for another schema, level or width, a unit that the header lacks, and names that the file's
     encoding does not have.
@@ -177,7 +179,7 @@ def _records(geography: Geography, state: str | None) -> list[_LevelRecords]:
 
 
 def _described(geography: Geography, part: _LevelRecords, abbreviation: str) -> _LevelRecords:
-    """``part`` with what its codes say of the header's fields."""
+    """``part`` with the header's fields that follow from its codes."""
     level, count = part.level, len(part.nodes)
     code = geography.identifiers.take(pa.array(part.nodes))
     summary = next(number for number, name in LEVELS.items() if name == level)
@@ -257,7 +259,7 @@ def _tables(
     nodes: npt.NDArray[np.int64],
     names: tuple[str, ...],
 ) -> dict[str, npt.NDArray[np.int64]]:
-    """The tables called ``names`` of ``nodes``, which stand in a row."""
+    """The tables called ``names`` of ``nodes``, side by side."""
     there = slice(int(nodes[0]), int(nodes[-1]) + 1)
     both = np.zeros((len(nodes), 2, 2, 63), np.int64)
     if set(names) & {"P1", "P2", "P3", "P4"}:

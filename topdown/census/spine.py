@@ -1,4 +1,4 @@
-"""A geography as the spine of noisy measurement files: its units' codes, and the partitions that they lie in."""
+"""The spine of noisy measurement files for a geography: the codes of its units, and their partitions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from topdown.errors import DataError
 from topdown.geography.geography import DEFAULT_ROOT, Geography
 from topdown.geography.tree import IntArray, Tree
 from topdown.wording import listed, shown
-from topdown.workload.redistricting import SPINE, spine_level
+from topdown.workload.redistricting import SPINE, WHOLE_STATE, spine_level
 
 _WIDTHS = {level: (width, width + 1) if level == "block" else (width,) for level, width in layout.WIDTHS.items()}
-"""How many digits the GEOIDs of a level have; those of blocks may say the block group twice, as the spine does."""
+"""How many digits the GEOIDs of a level have; those of blocks may have the block group twice, as on the spine."""
 
 _BLOCK_DIGITS = 16
 
 
 @dataclass(frozen=True)
-class Spine:
-    """The spine of a geography. By the geography's names of the levels that are the spine's, root first: ``names``,
-    what they are called on the spine, and ``codes``, their units'. ``run``: the one that they are of, "US" or "PR".
+class SpineCodes:
+    """The spine of a geography. For the geography's levels that are on the spine, root first: ``names``, their names on
+    the spine, and ``codes``, those of their units. ``run``: the one that they are of, "US" or "PR".
     """
 
     names: Mapping[str, str]
@@ -43,13 +43,13 @@ class Spine:
             yield layout.partition(codes[begin][:3]), slice(begin, end)
 
 
-def spine_of(geography: Geography) -> Spine:
-    """The spine's codes of the units of ``geography``, made of GEOIDs where they are not such.
+def spine_of(geography: Geography) -> SpineCodes:
+    """The spine's codes of the units of ``geography``, made from GEOIDs where they are not such codes.
 
-    Counties and what lies below get running numbers, in the order of the GEOIDs, as they have in the files. Raises
-    `DataError` naming the level or the unit that no such file has.
+    Counties and lower units are numbered in the order of their GEOIDs, as in the files. Raises `DataError` naming a
+    level or a unit that such files do not have.
     """
-    names = {level: spine_level(level) for level in geography.levels if level != layout.WHOLE_STATE}
+    names = {level: spine_level(level) for level in geography.levels if level != WHOLE_STATE}
     given = tuple(names.values())
     if not any(given == SPINE[start : start + len(given)] for start in (0, 1)):
         raise DataError(
@@ -66,7 +66,7 @@ def spine_of(geography: Geography) -> Spine:
         own = geography.identifiers.slice(nodes.start, nodes.stop - nodes.start).to_pylist()
         above = [""] if name == "us" else own if is_coded else _coded(geography, level, name, own, above)
         codes[level] = above
-    return Spine(names, codes, layout.run_of(codes[level][0][1:3]))
+    return SpineCodes(names, codes, layout.run_of(codes[level][0][1:3]))
 
 
 def _coded(geography: Geography, level: str, name: str, own: list[str], above: list[str]) -> list[str]:
@@ -102,7 +102,7 @@ def spine_geography(codes: Mapping[str, pa.Array], state: str | None) -> Geograp
     """
     levels, known = list(codes), [_checked(level, found) for level, found in codes.items()]
     if len(known[0]) > 1:
-        levels, known = [layout.WHOLE_STATE, *levels], [pa.array([""]), *known]
+        levels, known = [WHOLE_STATE, *levels], [pa.array([""]), *known]
     sizes: list[IntArray] = []
     for index in range(1, len(levels)):
         parent = _parents(levels[index], known[index], levels[index - 1], known[index - 1])
@@ -137,7 +137,7 @@ def _checked(level: str, codes: pa.Array) -> pa.Array:
 def _parents(level: str, codes: pa.Array, above_level: str, above: pa.Array) -> IntArray:
     """The place of every unit's parent among the codes ``above``: the longest that its own begins with."""
     found = np.full(len(codes), -1, np.int64)
-    # A block's code is its block group's and 16 digits; of the others the longest that a code begins with is meant.
+    # A block's code is its block group's followed by 16 digits; for other levels the parent is the longest prefix.
     lengths = [-_BLOCK_DIGITS] if level == "block" else sorted(set(pc.utf8_length(above).to_pylist()))
     for length in lengths:
         place = pc.index_in(pc.utf8_slice_codeunits(codes, 0, length), value_set=above)
@@ -153,7 +153,7 @@ def _parents(level: str, codes: pa.Array, above_level: str, above: pa.Array) -> 
 
 
 def _names(level: str, codes: pa.Array, state: str | None) -> list[str | None]:
-    """The GEOIDs of what the units are, or are parts of; None where the spine has units of its own."""
+    """The GEOIDs of the units, or of what they are parts of; None where the spine has units of its own."""
     found = codes.to_pylist()
     if level == "state":
         return [code[1:3] for code in found]
@@ -161,4 +161,4 @@ def _names(level: str, codes: pa.Array, state: str | None) -> list[str | None]:
         return [layout.county_geoid(code) for code in found]
     if level == "block":
         return [layout.block_geoid(code) for code in found]
-    return [state if level == layout.WHOLE_STATE else None for _ in found]
+    return [state if level == WHOLE_STATE else None for _ in found]

@@ -1,4 +1,4 @@
-"""A release of the spine's units as one of states, counties, tracts, block groups and blocks by GEOID."""
+"""Converts a release on the spine into one on states, counties, tracts, block groups and blocks by GEOID."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from topdown.workload.redistricting import SPINE
 
 
 def tabulated_release(release: Release) -> Release:
-    """``release``, made from noisy measurement files, with its blocks under the tabulation units that they lie in.
+    """The same release with its blocks under the tabulation units that they lie in.
 
     Blocks keep their counts; every unit above is their sum. Levels are state, county, tract, block group and block,
     units are called by GEOIDs, so that `write_pl94` and others that know these take it. Raises `DataError` for a
     geography that does not end with the spine's blocks, and for blocks of several states.
+
+    Args:
+        release: made from noisy measurement files, on the spine that these describe.
 
     Examples:
         >>> noisy = td.read_noisy_measurements("nmf", state="44")

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def print_table(found: pd.DataFrame, form: AnswerFormat, number: str = "{:z,.1f}") -> None:
-    """Print ``found``, for people with every ``number`` of it that is not whole in this form, and without the notes
-    where there are none."""
+    """Print ``found``. As a table for people, numbers that are not whole are written in the format ``number``, and a
+    column of notes appears only where there are notes.
+    """
     from topdown.tables.tidy import csv_text, records_text
 
     if form is AnswerFormat.csv:

@@ -1,6 +1,6 @@
-"""The application: its commands, and one message and an exit code for whatever goes wrong in them.
+"""The command-line application: its commands, and the message and exit code of every error.
 
-What a command works with is imported inside its module's function, so that --help does not wait for it.
+A command imports what it needs inside its function, so that --help is fast.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import typer
 
 from topdown.cli import ledger_command as cli_ledger
 from topdown.cli import part_command as cli_part
-from topdown.cli.aggregate_command import aggregate
 from topdown.cli.check_command import check
 from topdown.cli.compare_command import compare
-from topdown.cli.export_command import export
 from topdown.cli.init_command import init
-from topdown.cli.plan_command import plan
+from topdown.cli.plan_command import plan, spine
 from topdown.cli.project_command import project
-from topdown.cli.query_command import query
-from topdown.cli.rank_command import rank
+from topdown.cli.received.aggregate_command import aggregate
+from topdown.cli.received.export_command import export
+from topdown.cli.received.page_command import page
+from topdown.cli.received.query_command import query
+from topdown.cli.received.rank_command import rank
+from topdown.cli.received.verify_command import verify
 from topdown.cli.run_command import run
 from topdown.cli.schema_command import schema
 from topdown.cli.statistic_command import statistic
 from topdown.cli.study_command import study
 from topdown.cli.synthesize_command import synthesize
-from topdown.cli.verify_command import verify
 from topdown.errors import ConfigError, DataError, InternalError, TopdownError
 from topdown.machine.allocation import settle_process
 from topdown.machine.interrupts import INTERRUPTED, one_line
@@ -51,7 +52,7 @@ app = typer.Typer(
     ),
 )
 
-# Typer has a copy of click of its own in some versions, and says of neither where its exceptions are.
+# Some versions of Typer have their own copy of click, and Typer does not export its exceptions in any version.
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 app.add_typer(cli_ledger.app, name="ledger")
@@ -67,11 +68,13 @@ for command in (
     compare,
     check,
     plan,
+    spine,
     verify,
     query,
     rank,
     aggregate,
     export,
+    page,
     schema,
 ):
     app.command()(command)
@@ -89,7 +92,7 @@ def options(
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_say_version)
     ] = False,
 ) -> None:
-    """What may stand before a command."""
+    """The options before a command."""
 
 
 @app.command()
@@ -99,16 +102,18 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line: one message and an exit code, whatever goes wrong, and never a traceback by itself."""
+    """Run the command line. Every error ends in one message and an exit code; a traceback is printed only if
+    asked for.
+    """
     settle_process()
     with lasting_streams() as output, one_line():
         code, is_whole = _outcome()
         output.flush()
         if output.unwanted:
-            pass  # whoever reads has what it wants
+            pass  # the reader closed the pipe
         elif output.failure is not None and is_whole:
             _say_error(
-                f"standard output cannot be written ({output.failure}); what the command makes is whole", "warning"
+                f"standard output cannot be written ({output.failure}); what the command wrote is complete", "warning"
             )
         elif output.failure is not None and code == 0:
             _say_error(f"standard output cannot be written: {output.failure}")
@@ -117,7 +122,9 @@ def main() -> None:
 
 
 def _outcome() -> tuple[int, bool]:
-    """The exit code of the command in ``sys.argv``, and whether it made what outlives its output."""
+    """The exit code of the command in ``sys.argv``, and whether it wrote files, which remain when its output is
+    lost.
+    """
     try:
         found = app(standalone_mode=False)
         return (found, False) if isinstance(found, int) else (0, found is OUTLIVES_OUTPUT)
@@ -125,16 +132,16 @@ def _outcome() -> tuple[int, bool]:
         _say_error(str(error))
         return error.exit_code, False
     except MemoryError:
-        _say_error("the memory is full; free some, use a larger machine, or publish fewer cells at once")
+        _say_error("out of memory; free some, use a larger machine, or publish fewer cells at once")
         return DataError.exit_code, False
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # the help was printed
             return 0, False
         said = unquoted(error.format_message(), 200)
-        _say_error(f"{said} (topdown --help, or topdown COMMAND --help, says what there is)")
+        _say_error(f"{said} (see topdown --help, or topdown COMMAND --help)")
         return ConfigError.exit_code, False
     except typer.Abort as stop:
-        if isinstance(stop.__cause__, EOFError):  # which Typer takes for a person who types no more
+        if isinstance(stop.__cause__, EOFError):  # Typer reports the end of standard input as an abort
             _report_fault(stop.__cause__)
             return InternalError.exit_code, False
         return INTERRUPTED, False
@@ -144,10 +151,10 @@ def _outcome() -> tuple[int, bool]:
 
 
 def _report_fault(error: Exception) -> None:
-    """What no message was written for: its kind alone, since its text and its variables may be confidential."""
+    """Report an unexpected error: only its type, since its text and its variables may be confidential."""
     _say_error(
         f"{type(error).__name__}: internal error of topdown {version_of()}; please report it with the command. "
-        "TOPDOWN_TRACEBACK=1 shows where it arose, without any value"
+        "TOPDOWN_TRACEBACK=1 shows where it occurred, without any value"
     )
     if os.environ.get("TOPDOWN_TRACEBACK"):
         Terminal(errors=True).say("".join(traceback.format_tb(error.__traceback__)))

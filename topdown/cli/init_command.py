@@ -30,18 +30,18 @@ def init(
     sheet: Annotated[str | None, typer.Option(help="The sheet of a workbook that has several.")] = None,
     header: Annotated[
         int,
-        typer.Option(min=1, help="The row with the columns' names. Default: the first that is as wide as the table."),
+        typer.Option(min=1, help="The row with the columns' names. Default: the first row as wide as the table."),
     ] = 1,
     ask: Annotated[
-        bool | None, typer.Option("--ask/--no-ask", help="Ask what is not sure. Default: in a terminal.")
+        bool | None, typer.Option("--ask/--no-ask", help="Ask where the guess is uncertain. Default: in a terminal.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Read TABLE and write a commented TOML file for its release, for you to read, correct and check.
 
-    All columns are looked at together: codes, names, levels, counts, categories, and columns that are sums of others,
-    which are left out. What they do not show is asked: in a terminal, and elsewhere as a line that begins with #? in
-    the file. The privacy budget cannot be guessed: the file says epsilon = 1, in equal shares. Ends with the result of
+    All columns are examined together: codes, names, levels, counts, categories, and columns that are sums of others,
+    which are left out. What they do not determine is asked: in a terminal, or else as a line of the file that begins
+    with #?. The privacy budget cannot be inferred: the file says epsilon = 1, in equal shares. Ends with the result of
     `topdown check`.
     """
     from topdown.config import load_config
@@ -53,7 +53,7 @@ def init(
     from topdown.tables.readers import require_encodable, require_file
 
     if output.exists():
-        raise ConfigError(f"{output}: is there already; give another --output")
+        raise ConfigError(f"{output}: exists already; give another --output")
     try:
         seen = Path(os.path.relpath(table, output.parent)).as_posix()
     except ValueError:  # on another drive
@@ -73,7 +73,7 @@ def init(
     for line in taken(found):
         out.say(line)
     for question in found.questions:
-        out.say(f"?         {question.text} Taken: {question.taken}")
+        out.say(f"?         {question.text} Assumed: {question.taken}")
     try:
         draw.check(load_config(output))
     except TopdownError as error:
@@ -82,19 +82,18 @@ def init(
     if found.questions:
         many = "the question" if len(found.questions) == 1 else f"the {len(found.questions)} questions"
         out.say(f"next      answer {many} above: in {output} on lines that begin with #?, with what to write instead;")
-        out.say(f"          topdown check {output} passes with what was taken, which nobody has confirmed")
+        out.say(f"          topdown check {output} passes with the assumptions, which nobody has confirmed")
     else:
         out.say(f"next      read it, and choose the budget: topdown check {output} passes")
 
 
 def taken(found: Guess) -> list[str]:
-    """What ``found`` takes the columns for, in a few lines without any of their values."""
+    """How ``found`` interprets the columns, in a few lines without any of their values."""
     from topdown.guess.found import some
 
-    what = {"leaves": "a unit", "records": "a record", "long": "a unit and its categories"}[found.rows]
     units = some(found.level_names, 8)
     lines = [
-        f"rows      each is {what}",
+        f"rows      each is {found.rows.what}",
         f"levels    {units}" + (f", parts of the codes in {found.geoid}" if found.widths else ""),
     ]
     if found.attributes:
@@ -102,11 +101,13 @@ def taken(found: Guess) -> list[str]:
     else:
         lines.append(f"cells     {some(found.cells, 8)}")
     if found.sums:
-        lines.append(f"sums      {some(list(found.sums), 8)}: left out, being sums of others")
+        lines.append(f"sums      {some(list(found.sums), 8)}: left out, as sums of others")
     if found.ignored:
         lines.append(f"not used  {some([name or '(no name)' for name in found.ignored], 8)}")
     for name, value in found.where.items():
         lines.append(f"only      rows with {name} = {value}")
+    if found.form.footer:
+        lines.append(f"not read  the last lines below the table, which appear to be notes: {found.form.footer}")
     if found.leave_out:
         lines.append(f"not read  rows that are totals, by {some(list(found.leave_out))}")
     return lines

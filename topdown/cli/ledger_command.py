@@ -21,7 +21,7 @@ app = typer.Typer(
     help=(
         "Account for the privacy budgets of confidential data sets.\n\n"
         "A run whose file has a section \\[ledger] (path, dataset) reserves its budget here before it draws noise, and "
-        "is refused with exit code 5 when the data set's total would be passed."
+        "is refused with exit code 5 if the data set's total would be exceeded."
     ),
 )
 
@@ -32,7 +32,9 @@ LedgerPath = Annotated[Path, typer.Argument(metavar="PATH", help="The ledger, an
 def init(
     path: LedgerPath,
     dataset: Annotated[str, typer.Option("--dataset", help="The name of the confidential data set.")],
-    total: Annotated[str, typer.Option("--total", help="The most that may ever be spent on it: 4, 2.5 or 10/3.")],
+    total: Annotated[
+        str, typer.Option("--total", help="The most that may ever be spent on it, such as 4, 2.5 or 10/3.")
+    ],
     currency: Annotated[
         str,
         typer.Option("--currency", help="epsilon (pure), or rho (zero-concentrated, for all mechanisms)."),
@@ -44,7 +46,7 @@ def init(
 ) -> object:
     """Open an account for a data set. Creates PATH if it does not exist.
 
-    An account is corrected by opening it anew, until a release is paid from it; from then on it stays as it is.
+    To correct an account, open it again; this is possible until a release has been charged to it.
     """
     from topdown.privacy.ledger import Ledger
 
@@ -55,7 +57,7 @@ def init(
 
 @app.command()
 def show(path: LedgerPath) -> None:
-    """Print what was spent of every data set's total, by which releases, and what is left."""
+    """Print, for every data set, its total, what was spent, by which releases, and what is left."""
     from topdown.privacy.ledger import Ledger
 
     ledger = Ledger(path)
@@ -77,11 +79,11 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check that no record was changed, removed or added. With --head: that none is missing up to that hash."""
+    """Check that no record was changed, removed or added. With --head: also that none is missing up to that hash."""
     from topdown.privacy.ledger import Ledger
 
     last = Ledger(path).verify(head)
-    Terminal().say(f"ok        the chain holds; its last hash is {last}")
+    Terminal().say(f"ok        the chain of hashes is valid; its last hash is {last}")
 
 
 def _in_words(account: Account) -> str:
@@ -113,6 +115,6 @@ def _rows(account: Account) -> Iterator[tuple[str, ...]]:
 
 
 def _number(value: Fraction) -> str:
-    """As a decimal where that is exact and short, else as a fraction: a budget is never shown rounded."""
+    """As a decimal where that is exact and short, otherwise as a fraction: a budget is never shown rounded."""
     decimal = format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
     return decimal if Fraction(decimal) == value and len(decimal) <= 20 else str(value)

@@ -1,8 +1,9 @@
-"""What the commands share: their options, the console, logging."""
+"""Shared by the commands: options, the console, logging."""
 
 from __future__ import annotations
 
 import logging
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,9 +17,20 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Write to this directory, instead of the file's output.directory."),
 ]
+Areas = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--areas",
+        metavar="TABLE",
+        help="A file of units and their areas (BLOCKID|DISTRICT); its name is the name of the kind of area. May "
+        "be repeated.",
+    ),
+]
 Threads = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Number of threads, by default one per processor; same result for any."),
+    typer.Option(
+        "--workers", min=1, help="Number of threads, by default one per processor. The result does not depend on it."
+    ),
 ]
 PartSize = Annotated[
     int | None,
@@ -26,7 +38,7 @@ PartSize = Annotated[
         "--part-size",
         min=1,
         metavar="LEAVES",
-        help="Make the release in parts of so many units of the lowest level; same result for any.",
+        help="Make the release in parts of so many units of the lowest level. The result does not depend on it.",
     ),
 ]
 KeepParts = Annotated[
@@ -45,15 +57,23 @@ class AnswerFormat(StrEnum):
 
 
 def set_logging(verbose: bool) -> None:
-    """Let the package say what it does on standard error, where that is asked for, and libraries what they warn of.
+    """Write the package's log and the libraries' warnings to standard error, if asked for.
 
-    Otherwise their warnings go nowhere: a solver's "may be inaccurate" is judged by certificates and comparisons, which
-    end in an error or in a line of their own.
+    Otherwise the warnings are suppressed: what a solver warns of ("may be inaccurate") is checked by certificates and
+    comparisons, which end in an error or in a message of their own.
     """
     logging.captureWarnings(True)
     if verbose:
         log_to_standard_error()
         logging.getLogger("topdown").setLevel(logging.INFO)
     else:
-        # Without a handler of its own a record goes to standard error.
+        # Without a handler, a record would go to standard error.
         logging.getLogger("py.warnings").addHandler(logging.NullHandler())
+
+
+def require_new(path: Path | None, option: str = "--output") -> None:
+    """Refuse to overwrite an existing file, given by ``option``. Raises `ConfigError`."""
+    from topdown.errors import ConfigError
+
+    if path is not None and os.path.lexists(path):
+        raise ConfigError(f"{path}: exists already; give another {option}, or remove it first")

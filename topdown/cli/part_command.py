@@ -18,7 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help=(
         "Run the steps of a release in parts one by one, for array jobs: cut, up for every part, top, down for every "
-        "part, gather. Each step may be started again: finished work is not repeated."
+        "part, gather. A step may be run again: finished work is not repeated."
     ),
 )
 
@@ -29,7 +29,7 @@ Part = Annotated[
 
 @app.command()
 def cut(file: File, part_size: PartSize = None, output: Output = None, quiet: Quiet = False) -> None:
-    """Read, validate, rehearse, reserve the budget, and cut the tree of FILE into parts."""
+    """Read and validate FILE and its data, rehearse the run, reserve the budget, and cut the tree into parts."""
     from topdown.config import load_config
     from topdown.pipeline.parts import part_commands
 
@@ -49,7 +49,9 @@ def list_parts(file: File, output: Output = None) -> None:
 
 @app.command()
 def up(file: File, part: Part, output: Output = None) -> None:
-    """Measure a part, and combine its measurements up to its uppermost units. Parts may run at the same time."""
+    """Measure a part, and combine its measurements from the leaves up to its uppermost units. Parts may run at the same
+    time.
+    """
     from topdown.config import load_config
     from topdown.pipeline.parts import part_commands, part_steps
 

@@ -19,10 +19,11 @@ def project(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> object:
-    """Make a release from the measurements of another one: project, round, write. Draws no noise and spends no budget.
+    """Make a release from the measurements of another release: project, round, write. Draws no noise and spends no
+    budget.
 
     FILE names the public/ directory of the other release in \\[measurements], and may have its own \\[projection].
-    Writes a directory public/ as `run` does. Its manifest says what it was derived from.
+    Writes a directory public/ as `run` does. Its manifest states the release from which it was derived.
     """
     from topdown.config import load_project
     from topdown.machine.progress import Shown, Silent

@@ -36,20 +36,31 @@ def run(
 
     Leaves a directory public/ with measurements.parquet (signed noisy numbers), estimates.parquet (least squares, and
     non-negative), release.parquet and release.csv (whole counts that add up), geography.parquet (every unit and its
-    parent) and manifest.json. Noise is drawn once: if a run was stopped, the same command continues it.
+    parent) and manifest.json. Noise is drawn once: after an interruption, the same command continues the run.
+
+    Of two linked tables (a section [link]) public/ has a folder for each, and link.json: see docs/households.md.
 
     A large release of several queries is made in parts, with little memory, on one computer or several: see
     docs/cluster.md.
     """
-    from topdown.config import load_config
+    from topdown.config import describes_linked, load_config, load_linked
+    from topdown.errors import ConfigError
     from topdown.machine.engines import executor_of
     from topdown.machine.progress import Shown, Silent
     from topdown.pipeline import run as pipeline
 
     set_logging(verbose)
+    if describes_linked(file):
+        from topdown.pipeline.linked import linked_run
+
+        if part_size is not None or keep_parts or scheduler is not None or engine != Engine.processes:
+            raise ConfigError("two linked tables are solved on this computer, in one piece: leave options of parts out")
+        with Shown(Terminal(quiet=quiet), linked_run.LINKED_STAGES) as stages:
+            linked_run.run_linked(load_linked(file), output, Silent() if quiet else stages, workers=workers)
+        return OUTLIVES_OUTPUT
     config = load_config(file)
     more = pipeline.RECORDS_STAGES * config.output.microdata + (
-        pipeline.EXPORTS_STAGES * bool(config.output.forms) + bool(config.output.replicates)
+        pipeline.EXPORTS_STAGES * (bool(config.output.forms) + config.output.page) + bool(config.output.replicates)
     )
     with Shown(Terminal(quiet=quiet), pipeline.STAGES + more) as stages, executor_of(engine, scheduler) as executor:
         pipeline.run(

@@ -11,22 +11,22 @@ from topdown.machine.terminal import answer
 
 
 def schema(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="release, study or project.")] = "release",
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="release, study, project or linked.")] = "release",
     answers: Annotated[
         Path | None,
         typer.Option(
             "--answers",
             metavar="FILE",
-            help="Print the names of the answers that this study's TOML file follows instead, as thresholds, funds and "
-            "rules take them.",
+            help="Print instead the names of the answers that this study's TOML file follows, as used in "
+            "thresholds, funds and rules.",
         ),
     ] = None,
     page: Annotated[bool, typer.Option("--page", help="Print all settings as a page of Markdown instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of the TOML file of a release, a study or a projection, for editors.
+    """Print the JSON Schema of the TOML file of a release, a study, a projection or two linked tables, for editors.
 
-    Save it, and name it in the first line of the TOML file, as #:schema release.json. An editor that knows TOML then
-    completes settings and marks errors.
+    Save it, and name it in the first line of the TOML file, as in #:schema release.json. An editor that supports TOML
+    then completes settings and marks errors.
     """
     from topdown.config.json_schema import MODELS, json_schema
     from topdown.tables.tidy import json_text

@@ -26,8 +26,8 @@ def study(
     """Simulate the errors of the release that FILE describes, against the true counts.
 
     FILE is a file for `run` with a section \\[study]. Writes a directory internal/ with report.html,
-    errors.parquet, rules.parquet, coverage.parquet, densities.parquet and summary.json, which are as confidential as
-    the table. Ctrl-C keeps the finished replicates and ends with exit code 130.
+    errors.parquet, rules.parquet, coverage.parquet, densities.parquet, batches.parquet and summary.json, which are as
+    confidential as the table. Ctrl-C keeps the finished replicates and ends with exit code 130.
     """
     from topdown.config import load_study
     from topdown.machine.progress import Shown, Silent

@@ -15,7 +15,7 @@ from topdown.machine.terminal import Terminal
 def synthesize(
     file: File,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The directory of the release, if `run` was given one.")
+        Path | None, typer.Option("--output", "-o", help="The directory of the release, if `run` was given --output.")
     ] = None,
     order: Annotated[
         str | None, typer.Option(help="sorted or shuffled, instead of output.microdata_order of the file.")
@@ -25,9 +25,9 @@ def synthesize(
 ) -> object:
     """Write the release that `run` made from FILE as records, one per person or household.
 
-    Reads public/release.parquet and its manifest alone: post-processing, which costs no budget. Leaves a directory
-    microdata/ beside public/ with Parquet files of the unit's GEOID and one column per attribute of \\[schema], whose
-    tabulation was checked to be the release.
+    Reads public/release.parquet and its manifest alone: post-processing, which costs no budget. Writes a directory
+    microdata/ beside public/ of Parquet files with the unit's GEOID and one column per attribute of \\[schema], whose
+    tabulation was checked to equal the release.
     """
     from topdown.config import load_config
     from topdown.machine.progress import Shown, Silent

@@ -1,1 +1,3 @@
-"""The confidential counts, and the only door out: `measure`. Few rooms may import this one (docs/architecture.md)."""
+"""The confidential counts, and `measure`, the only way to publish anything about them. Few rooms may import this one
+(docs/architecture.md).
+"""

@@ -1,4 +1,6 @@
-"""What the noise of a release is bound to beside its digests: the counts themselves, and what is asked of them."""
+"""Binds the noise of a release to the counts themselves and to the queries asked of them, besides the digests of its
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from topdown.noise.key import NoiseKey
 from topdown.privacy.plan import Plan
 
 FEW_CELLS = 32
-"""Up to so many cells a leaf's counts are coded as they are, and of more those that are not 0."""
+"""Up to so many cells, the code covers all counts of a leaf; with more cells, it covers those that are not 0."""
 LEAVES_AT_ONCE = 1 << 16
 
 
@@ -22,8 +24,9 @@ def code_of_counts(counts: Counts, plan: Plan, key: NoiseKey) -> str:
     """HMAC-SHA256 under ``key`` of ``counts`` and of all that decides which numbers are measured of them: the names of
     the levels, the tree, the schema and the plan.
 
-    Those who measure under `NoiseKey.streams` of it share noise only where every number is the same that they add it
-    to. It does not depend on how the counts are held, on the order of the table's rows, or on where the tree is cut.
+    Two measurements under `NoiseKey.streams` of this code share noise only if every number to which they add it is the
+    same. The code does not depend on how the counts are stored, on the order of the table's rows, or on where the tree
+    is cut.
     """
     return key.code("counts", _decisive(counts, plan))
 

@@ -1,6 +1,5 @@
-"""Counts cell by cell, as a look for sums among them asks for: of a table, or of the cells that have records alone.
-
-Of these nothing is held that has cells times leaves: a nation's blocks have some cells of thousands each.
+"""Counts cell by cell, for the search for sums among them, from a table or from only those cells that have records. In
+the latter case no array of all cells times leaves is made: of thousands of cells, a block has records in few.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from topdown.confidential.entries import Entries
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 
 LEAST_COUNT = 20
-"""Families whose largest unit counts less say nothing: small numbers agree often, and depend on each other."""
+"""Families whose largest unit counts less are ignored: small numbers often agree by chance, and depend on each other.
+"""
 
 _ENTRIES_AT_ONCE = 1 << 20
 
 
 class CellColumns(Protocol):
-    """``cells`` (k,), all that have records among them; below, cells are places in these."""
+    """Columns of ``cells`` (k,), which include all that have records; the methods number cells by their place in it."""
 
     cells: IntArray
     n_leaves: int
@@ -42,9 +42,8 @@ class CellColumns(Protocol):
         ...
 
     def halves(self, families: Families) -> tuple[IntArray, FloatArray]:
-        """The children that have half of what their parent has, in every cell, and the bits that this says of each.
-
-        Not where fewer than two of their siblings count anything, nor where all counts are small.
+        """The children that have half of their parent's count in every cell, and the evidence for each in bits.
+        Families are left out where fewer than two siblings have a count, or where all counts are small.
         """
         ...
 
@@ -56,7 +55,7 @@ def columns_of(counts: Counts) -> CellColumns:
 
 
 class _OfTable:
-    """Of a table (cells x nodes)."""
+    """The columns of a table (cells x nodes)."""
 
     def __init__(self, tree: Tree, by_cell: IntArray) -> None:
         self.by_cell, self.leaves = by_cell, tree.leaves
@@ -80,11 +79,11 @@ class _OfTable:
 
 
 class _OfEntries:
-    """Of the counts that are not 0."""
+    """The columns of counts that are stored as those that are not 0."""
 
     def __init__(self, tree: Tree, entries: Entries) -> None:
         self.tree, self.entries, self.n_leaves = tree, entries, tree.n_leaves
-        # What any leaf has the root has, and in rising order.
+        # The root has every cell that any leaf has, in rising order.
         root = slice(0, int(entries.starts[1]))
         self.cells, self._totals = entries.cells[root].astype(np.int64), entries.counts[root].astype(np.int64)
 
@@ -136,14 +135,14 @@ class _OfEntries:
         return np.concatenate(nodes), np.concatenate(bits)
 
     def _sizes(self, nodes: slice) -> IntArray:
-        """What some nodes count in all cells."""
+        """The totals of some nodes over all cells."""
         rows, _, counts = self.entries.part(nodes)
         total = np.zeros(nodes.stop - nodes.start, np.int64)
         np.add.at(total, rows, counts)
         return total
 
     def _family(self, parent: int, siblings: slice) -> IntArray:
-        """The counts of a parent and its children in the cells that it has; (cells x nodes)."""
+        """The counts of a parent and its children in the cells where the parent has records; (cells x nodes)."""
         _, cells, counts = self.entries.part(slice(parent, parent + 1))
         rows, own, numbers = self.entries.part(siblings)
         found = np.zeros((len(cells), 1 + siblings.stop - siblings.start), np.int64)
@@ -158,7 +157,7 @@ def _alone(children: int) -> Families:
 
 
 def _halves(by_cell: npt.NDArray[np.int64], families: Families) -> tuple[IntArray, FloatArray]:
-    """As `Columns.halves`, of counts (cells x nodes)."""
+    """As `CellColumns.halves`, for counts (cells x nodes)."""
     children, parents = families.children, families.parents
     holds = np.ones(children.stop - children.start, bool)
     most = np.zeros(len(holds), np.int64)
@@ -174,7 +173,7 @@ def _halves(by_cell: npt.NDArray[np.int64], families: Families) -> tuple[IntArra
     family = np.searchsorted(families.starts, place, side="right") - 1
     counted = np.max([families.total((values[children] > 0).astype(np.int64))[family] for values in by_cell], axis=0)
     place = place[counted > 2]
-    # Its size is free in one cell; in the others it follows its siblings' shares.
+    # In one cell the size of a unit is free; in the others it follows the shares of its siblings.
     bits = 0.5 * np.log2(1.0 + most[place])
     for values in by_cell:
         bits += 0.5 * np.log2(1.0 + values[children][place])

@@ -1,8 +1,10 @@
-"""Contributions bounded before counting: at most k records of every person, so that a person moves counts by at most k.
+"""Bounds contributions before counting: at most k records of every person, so that a person changes counts by at most k
+in sum.
 
 Where people have several records, "one record more or less" protects records and not people. With at most k records
 each a person is a group of k: a plan of epsilon/k for records (rho/k^2 for Gaussian noise) protects people with epsilon
-(`td.privacy.group_epsilon`, `group_rho`). What is dropped is a bias that depends on the data, and confidential.
+(`td.privacy.group_epsilon`, `group_rho`). Dropping records introduces a bias, which depends on the data and is
+confidential.
 
 Source: the group-privacy lemma (Dwork, Roth 2014, Theorem 2.2); bounding contributions as in Wilson, Zhang, Lam,
 Desfontaines, Simmons-Marengo, Gipson 2020, "Differentially Private SQL with Bounded User Contribution".
@@ -23,13 +25,16 @@ from topdown.wording import column_name, column_names, shown
 
 @dataclass(frozen=True, eq=False)
 class BoundedContributions:
-    """Records of which every person has at most ``most``; everything here but ``most`` is confidential.
+    """Records of which every person has at most ``most``. Everything here except ``most`` is confidential.
 
-    ``dropped`` records, of ``people_cut`` people of ``people``: how much bias clipping brings, for whoever chooses
-    k; to publish it takes a budget of its own.
+    ``dropped`` and ``people_cut`` show the size of the bias. To publish them takes a budget of its own.
 
     Args:
-        records: what is kept, in the order of the table.
+        most: how many records a person has at most.
+        records: the records that are kept, in the order of the table.
+        dropped: how many records were left out.
+        people_cut: how many people lost a record.
+        people: how many people the table has.
 
     Examples:
         >>> from topdown.confidential.contributions import bound_contributions
@@ -49,15 +54,17 @@ class BoundedContributions:
 def bound_contributions(
     records: pd.DataFrame, person: str, most: int, source: Source | None = None
 ) -> BoundedContributions:
-    """At most ``most`` records of every person, which of them by chance.
+    """At most ``most`` records of every person, chosen at random.
 
     Args:
-        person: the column that says whose a record is. A person's choice depends on no one else's records, so that
-            one person more or less changes at most ``most`` records of the result.
+        records: the table, a row per record.
+        person: the column that identifies the person of a record. Which records of a person are kept does not depend on
+            the records of others, so that one person more or less changes at most ``most`` records of the result.
+        most: how many records of a person are kept, 1 or more.
         source: by default the operating system's entropy.
 
-    Raises `ConfigError` for a column that is not there or a ``most`` that is no whole number of 1 or more,
-    `CountsError` naming the row for a record that is nobody's.
+    Raises `ConfigError` for a column that does not exist or a ``most`` that is not a whole number of 1 or more, and
+    `CountsError`, naming the row, for a record without a person.
 
     Examples:
         >>> from topdown.confidential.contributions import bound_contributions
@@ -76,7 +83,7 @@ def bound_contributions(
         )
     whose, _ = pd.factorize(records[person])
     bits = uint64(SecureSource() if source is None else source, 2 * len(records)).reshape(2, -1)
-    # By person, and within by 128 random bits: ties have a chance of 2^-100 or so.
+    # Sorted by person, and within a person by 128 random bits: a tie has a probability of about 2^-100.
     order = np.lexsort((bits[1], bits[0], whose))
     sizes = np.bincount(whose, minlength=0)
     rank = np.arange(len(records)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -1,4 +1,6 @@
-"""What a count may be: whole numbers from columns of any kind, and no records where the schema has none."""
+"""Checks counts: reads whole numbers from columns of any type, and refuses records in structural zeros of the
+schema.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from topdown.wording import of_the_value, shown, type_name
 from topdown.workload import Schema
 
 _NO_NUMBER = ["", "na", "n/a", "nan", "null", "none"]
-"""What stands in files for a number that is missing."""
+"""How files write a missing number."""
 
 
 def whole_numbers(values: Any, title: str, nodes: IntArray | range, geography: Geography) -> IntArray:
-    """A column of counts as int64, exactly; refuses with the node, the level and the row what is not a count.
+    """A column of counts as int64, exactly; refuses what is not a count with the node, the level and the row.
 
-    The value itself is shown only where it is a word: a number, however it is written, may be a true count.
+    The message shows the value only if it is a word: a number, however written, may be a true count.
     """
     what = f"column {shown(title)}"
     array = _one_kind(values, what)
@@ -58,7 +60,7 @@ def whole_numbers(values: Any, title: str, nodes: IntArray | range, geography: G
         refuse(real > LARGEST_WHOLE, "is more than 2^53", "count in larger units")
         numbers = pa.array(real.astype(np.int64))
     elif pa.types.is_decimal(kind):
-        # Decimals say their places themselves: of them a point is no mark between thousands.
+        # Arrow's decimals have a known scale: their point cannot separate thousands.
         numbers = _from_text(pc.replace_substring_regex(array.cast(pa.string()), r"\.0+$", ""), refuse)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         numbers = _from_text(array, refuse)
@@ -71,7 +73,7 @@ def whole_numbers(values: Any, title: str, nodes: IntArray | range, geography: G
 
 
 def _one_kind(values: Any, what: str) -> pa.Array:
-    """``values`` as one plain array; numbers among strings, and integers beyond 64 bits, as they are written."""
+    """``values`` as one plain array; numbers among strings, and integers beyond 64 bits, become their text."""
     try:
         return plain(values, what)
     except DataError:
@@ -82,6 +84,10 @@ def _one_kind(values: Any, what: str) -> pa.Array:
     except (pa.ArrowException, TypeError, ValueError):
         pass
     raise CountsError(f"{what} holds values that cannot be read as numbers; give whole numbers")
+
+
+_WITHHELD = r"^([<>≤≥] *[0-9]+|\.{1,3}|\*{1,3}|-{1,2}|[a-zA-Z:#/]|\([a-zA-Z]\))$"
+"""How published tables mark a suppressed or unknown count: <5, .., *, -, x, (X)."""
 
 
 def _is_missing(value: Any) -> bool:
@@ -100,13 +106,18 @@ def _from_text(array: pa.Array, refuse: Any) -> pa.Array:
     )
     refuse(
         np.asarray(pc.match_substring_regex(text, AMBIGUOUS)),
-        "has three digits after a point, which may be a decimal mark or set thousands apart",
+        "has three digits after a point, which may be a decimal mark or separate thousands",
         'write it with digits only, or say which: input.thousands = "." or input.decimal = "."',
     )
     refuse(
         np.asarray(pc.match_substring_regex(text, r"^[+-]?[0-9]*\.[0-9]*[1-9][0-9]*$")),
         "is a fraction",
         "counts are whole: correct it or round it deliberately",
+    )
+    refuse(
+        np.asarray(pc.match_substring_regex(text, _WITHHELD)),
+        "marks a count that is suppressed or unknown",
+        "a release is made from the true counts: give a table that has them, with 0 where nothing was counted",
     )
     readable = np.asarray(pc.match_substring_regex(text, whole))
     refuse(~readable, "is not a whole number", "write it with digits only, as 1234 or 1,234")
@@ -117,13 +128,13 @@ def _from_text(array: pa.Array, refuse: Any) -> pa.Array:
 
 
 def total_of(counts: IntArray) -> int:
-    """The sum of ``counts`` of at most 2^53 each: exact up to 2^54, and above it to the precision of float64."""
+    """The sum of ``counts`` of at most 2^53 each: exact up to 2^54, above that to the precision of float64."""
     about = float(counts.sum(dtype=np.float64))
     return int(counts.sum()) if about <= 2 * LARGEST_WHOLE else int(about)
 
 
 def refuse_zeros(values: IntArray, schema: Schema, geography: Geography) -> None:
-    """Refuse records in cells where the schema says that there are none; ``values`` (cells x nodes)."""
+    """Refuse records in the structural zeros of the schema; ``values`` (cells x nodes)."""
     closed = np.flatnonzero(schema.excluded(np.arange(schema.n_cells)))
     for cell in closed[values[closed, 0] > 0][:1]:
         leaves = geography.tree.leaves
@@ -132,8 +143,8 @@ def refuse_zeros(values: IntArray, schema: Schema, geography: Geography) -> None
 
 
 def occupied_zero(geography: Geography, node: int, cell: str) -> CountsError:
-    """That a unit has records where the schema says that there are none."""
+    """The error for a unit with records in a structural zero of the schema."""
     return CountsError(
-        f"{geography.describe(node)}: has records in cell {shown(cell)}, which the schema's zeros say cannot occur; "
-        "correct the table, or drop the zero"
+        f"{geography.describe(node)}: has records in cell {shown(cell)}, which is a structural zero of the schema; "
+        "correct the table, or remove the zero"
     )

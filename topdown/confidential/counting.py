@@ -1,4 +1,4 @@
-"""Counting rows as they come, batch by batch, in any order: into a table, or into the cells that have any."""
+"""Counts rows batch by batch, in any order, into a table or into only those cells that have rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Dense:
     def add(self, place: IntArray, numbers: IntArray | None) -> int | None:
         """Count rows at their places (leaf * cells + cell).
 
-        Of rows with ``numbers`` each place has one at most; the first that is a second is told.
+        With ``numbers``, every place may have one row at most; returns the first row that repeats a place.
         """
         leaf, cell = np.divmod(place, self.shape[1])
         place = cell * self.shape[0] + leaf
@@ -58,9 +58,9 @@ class Dense:
 class SparseTally:
     """Counts of the leaves' cells that have a row.
 
-    They are kept in runs. Rows in the order of their places make runs that follow each other and are never touched
-    again; of others each place may be in several, and runs are merged as they grow, each row about as often as the
-    logarithm of the number of runs.
+    They are kept in sorted runs. Rows in the order of their places give runs that follow each other and are never
+    changed again. From rows in another order a place may be in several runs; runs are merged as they grow, each row
+    about as often as the logarithm of the number of runs.
     """
 
     def __init__(self, n_leaves: int, n_cells: int) -> None:
@@ -117,7 +117,7 @@ def _alike_long(before: Run, after: Run) -> bool:
 
 
 def _merged(one: Run, other: Run) -> Run:
-    """Both runs' counts, those of a place that is in both added up."""
+    """The counts of both runs; the counts of a place in both are added up."""
     keys = np.concatenate([one.keys, other.keys])
     order = np.argsort(keys, kind="stable")  # which finds the two runs
     keys = keys[order]
@@ -135,7 +135,7 @@ def _is_in(place: IntArray, keys: IntArray) -> npt.NDArray[np.bool_]:
 
 
 def _repeated(place: IntArray) -> npt.NDArray[np.bool_]:
-    """Which rows have another before them at the same place."""
+    """Which rows follow another row of the same place."""
     order: Any = np.argsort(place, kind="stable")
     again = np.zeros(len(place), bool)
     again[order[1:]] = place[order[1:]] == place[order[:-1]]

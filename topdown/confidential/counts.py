@@ -1,4 +1,4 @@
-"""Counts: the confidential table, aggregated from the leaves. Its repr shows no value."""
+"""`Counts`: the confidential table, aggregated from the leaves. Its repr shows no value."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ class Counts:
     Only `measure`, the simulation of studies and the pipeline may read them.
 
     Args:
-        held: a table (nodes x cells) int64, or the `Entries` that are not 0; non-negative, every family adding up.
-        attributes: the schema of which the cells are the product, in its order; None where they are one attribute.
+        geography: the units, leaves and all levels above.
+        cells: the names of the cells, in order.
+        held: a table (nodes x cells) int64, or the `Entries` that are not 0; non-negative, and every parent the sum of
+            its children.
+        attributes: the schema whose product the cells are, in its order; None where the cells are one attribute.
 
     Examples:
         >>> counts.values[0]  # nation: employed, unemployed
@@ -55,7 +58,7 @@ class Counts:
 
     @cached_property
     def values(self) -> IntArray:
-        """The counts as a table (nodes x cells), which is made, and kept, when it is asked for."""
+        """The counts as a table (nodes x cells), made at the first use and kept."""
         if not isinstance(self.held, Entries):
             return self.held
         made = self.held.block(slice(0, len(self.cells)), slice(0, self.geography.n_nodes))
@@ -63,18 +66,18 @@ class Counts:
         return made.T
 
     def block(self, cells: slice, nodes: slice) -> IntArray:
-        """The counts of some cells at some nodes; (cells x nodes)."""
+        """The counts of ``cells`` at ``nodes``, int64; (cells x nodes)."""
         if isinstance(self.held, Entries):
             return self.held.block(slice(cells.start or 0, min(cells.stop, len(self.cells))), nodes)
         return self.held.T[cells, nodes]
 
     @property
     def of_root(self) -> IntArray:
-        """The root's counts; (cells,), or those above 0 alone."""
+        """The root's counts; (cells,), or only those above 0."""
         return self.held.part(slice(0, 1))[2] if isinstance(self.held, Entries) else self.held[0]
 
     def entries(self, nodes: slice) -> tuple[IntArray, IntArray, IntArray]:
-        """How many cells of each of some nodes have records, these cells in rising order, and their counts."""
+        """For ``nodes``: how many cells of each have records; these cells, in rising order; and their counts."""
         if isinstance(self.held, Entries):
             starts = self.held.starts[nodes.start : nodes.stop + 1]
             within = slice(int(starts[0]), int(starts[-1]))
@@ -85,7 +88,7 @@ class Counts:
         return np.bincount(rows, minlength=len(values)), cells, values.ravel()[places]
 
     def part(self, nodes: slice) -> tuple[IntArray, IntArray, IntArray]:
-        """As `Entries.part`: rows, cells and counts of some nodes, of counts that are not 0."""
+        """The counts of ``nodes`` that are not 0: rows, cells and counts, as `Entries.part` returns them."""
         sizes, cells, counts = self.entries(nodes)
         return np.repeat(np.arange(len(sizes)), sizes), cells, counts
 
@@ -98,7 +101,7 @@ class Counts:
 
     @property
     def schema(self) -> Schema:
-        """The schema of the cells; without attributes of their own they are one, called "cell"."""
+        """The schema of the cells; without attributes, they form one attribute, called "cell"."""
         return Schema.of_cells(self.cells) if self.attributes is None else self.attributes
 
     @classmethod
@@ -112,24 +115,26 @@ class Counts:
         separator: str = "/",
         preset: str | None = None,
     ) -> Counts:
-        """The counts of a table with one row per record (a person), kept as the cells that have any.
+        """The counts of a table with one row per record (a person); only cells with records are stored.
 
-        ``preset``, in place of both: records have the columns and codes of the privacy-protected microdata file of that
-        run's schema ("pl94-2020-us"), and the leaves are blocks of 15 digits. A leaf without a row has 0. Raises
-        `CountsError` naming the row: a unit that is unknown or no leaf, a category that is missing or unknown, a cell
-        that the schema's zeros exclude.
+        A leaf without a row has 0. Raises `CountsError` naming the row: a unit that is unknown or not a leaf, a
+        category that is missing or unknown, a cell that is a structural zero of the schema.
 
         Args:
             frame: as `from_table` takes it.
-            geoid: the column that names the record's leaf, or those whose joined path does.
-            schema: its attributes are columns, with its categories.
+            geography: the units; every record lies in a leaf.
+            geoid: the column that names the record's leaf, or the columns whose joined path does.
+            schema: every attribute is a column of the table, whose values are its categories.
+            separator: between the columns of ``geoid``, where there are several.
+            preset: in place of ``geoid`` and ``schema``, the name of a preset ("pl94-2020-us"): records have the
+                columns and codes of its privacy-protected microdata file, and the leaves are blocks of 15 digits.
         """
         if preset is not None:
             if geoid is not None or schema is not None:
-                raise ConfigError("preset says what the columns are; leave geoid and schema out, or the preset")
+                raise ConfigError("preset determines the columns; leave out geoid and schema, or the preset")
             held, schema = held_of_microdata(frame, geography, preset)
         elif geoid is None or schema is None:
-            raise ConfigError("give geoid and schema, or a preset that says what the columns are")
+            raise ConfigError("give geoid and schema, or a preset, which determines the columns")
         else:
             held = held_of_frame(frame, geography, geoid, schema, None, separator)
         return cls(geography, schema.cells(), held, schema)
@@ -145,10 +150,18 @@ class Counts:
         count: str,
         separator: str = "/",
     ) -> Counts:
-        """The counts of a table with a row per leaf and cell that has a ``count``, kept as the cells that have any.
+        """The counts of a table with a row per leaf and cell; only cells with records are stored.
 
-        What has no row is 0. As `from_records`, which see; raises `CountsError` also for a value that is no count, and
-        for two rows of one leaf and cell.
+        A leaf and cell without a row has 0. Raises `CountsError` as `from_records` does, for a value that is not a
+        count, and for two rows of the same leaf and cell.
+
+        Args:
+            frame: as `from_table` takes it.
+            geography: the units.
+            geoid: the column that names the leaf, or the columns whose joined path does.
+            schema: every attribute is a column of the table, whose values are its categories.
+            count: the column with the counts, whole numbers of 0 or more.
+            separator: between the columns of ``geoid``, where there are several.
         """
         held = held_of_frame(frame, geography, geoid, schema, count, separator)
         return cls(geography, schema.cells(), held, schema)
@@ -168,15 +181,16 @@ class Counts:
         """The counts of a table with one row per leaf; every level above is aggregated.
 
         Args:
-            frame: a DataFrame (pandas, polars or whatever speaks Arrow), an Arrow table, a mapping of columns, or the
-                path of a file.
+            frame: a DataFrame (pandas, polars or any other with an Arrow interface), an Arrow table, a mapping of
+                columns, or the path of a file.
+            geography: the units; every leaf has one row.
             geoid: the column with the identifiers, or the columns whose joined path they are.
             cells: the columns to count; whole numbers, as numbers or as strings ("1234" or "1,234"). Rows of inner
-                nodes may be there and must then agree with their leaves.
-            absent: what a leaf without a row is, an error or 0 in every cell; "zero" is for a geography that was made
-                from a public list of units, and not from this table.
-            schema: the attributes of which ``cells`` are the product (see `Schema.codes`); they are then kept in its
-                order.
+                nodes are allowed and must agree with their leaves.
+            separator: between the columns of ``geoid``, where there are several.
+            absent: how a leaf without a row is treated: "refuse" raises an error, "zero" counts 0 in every cell. "zero"
+                is for a geography that was made from a public list of units, and not from this table.
+            schema: the attributes whose product ``cells`` are (see `Schema.codes`); they are then stored in its order.
 
         Raises `CountsError` with the node, the level, the value and the remedy: a value that is negative, fractional,
         missing or infinite; a GEOID that is missing, duplicate, or not in the geography; a leaf without a row, unless
@@ -221,7 +235,7 @@ class Counts:
 def _cell_names(cells: Sequence[str]) -> tuple[str, ...]:
     titles = (cells,) if isinstance(cells, str) else tuple(cells)
     if not titles or len(set(titles)) != len(titles):
-        raise CountsError(f"cells {listed(titles)}: name at least one column of counts, and each of them once")
+        raise CountsError(f"cells {listed(titles)}: name at least one column of counts, and each only once")
     return titles
 
 
@@ -235,8 +249,9 @@ def _counted(frame: Any, title: str) -> Any:
 def _rows_to_nodes(
     frame: Any, geography: Geography, geoid: str | Sequence[str], separator: str, absent: str
 ) -> IntArray | range:
-    """The node of every row, after refusing rows and leaves that do not match one to one; a range where the rows are
-    the leaves in the geography's order, as those of a large table mostly are."""
+    """The node of every row, after refusing rows and leaves that do not match one to one. It is a range where the rows
+    are the leaves in the geography's order, which is usual for a large table.
+    """
     names = [geoid] if isinstance(geoid, str) else list(geoid)
     parts = []
     for name in names:
@@ -257,7 +272,7 @@ def _rows_to_nodes(
     if len(unknown):
         code = identifiers[int(unknown[0])].as_py()
         hint = _unknown_hint(code, geography)
-        # Once a hint is known, the code is as good as one of the geography's.
+        # If there is a hint, the code is nearly one of the geography's, and may be shown.
         said = shown(code) if hint else code_shown(code, identifiers)
         raise CountsError(
             f"{ROW}: GEOID {said} is not in the geography; "
@@ -269,7 +284,7 @@ def _rows_to_nodes(
     if len(repeated):
         node = int(repeated[0])
         raise CountsError(
-            f"{geography.describe(node)}: duplicate GEOID, it has several rows; give every unit one row (sum "
+            f"{geography.describe(node)}: duplicate GEOID, there are several rows; give every unit one row (sum "
             "them, or make their categories cells)"
         )
     unseen = np.flatnonzero(seen[geography.tree.leaves] == 0)
@@ -277,14 +292,14 @@ def _rows_to_nodes(
         node = int(unseen[0]) + geography.tree.leaves.start
         raise CountsError(
             f"{geography.describe(node)}: the table has no row for it; add the row, with "
-            'zeros where nothing was counted, leave the unit out of the geography, or say absent="zero"'
+            'zeros where nothing was counted, leave the unit out of the geography, or give absent="zero"'
         )
     return nodes
 
 
 def _unknown_hint(code: str, geography: Geography) -> str:
     if code.strip() != code and geography.index_of([code.strip()])[0] >= 0:
-        return "strip the blanks around it"
+        return "remove the blanks around it"
     padded = "0" + code
     if geography.index_of([padded])[0] >= 0:
         return f"a leading zero was lost: {shown(padded)} is meant; read the column as strings"
@@ -294,9 +309,8 @@ def _unknown_hint(code: str, geography: Geography) -> str:
 def _refuse_contradictions(
     aggregated: IntArray, given: IntArray, nodes: IntArray, title: str, geography: Geography
 ) -> None:
-    """Refuse a row of an inner node that is not the sum of its leaves; the message says which is more.
-
-    Not by how much: a row of 0 would show the count.
+    """Refuse a row of an inner node that is not the sum of its leaves; the message says which is larger. It does not
+    say by how much: for a row of 0, the difference would be the count.
     """
     gap = given - aggregated[nodes]
     wrong = np.flatnonzero(gap)
@@ -310,16 +324,14 @@ def _refuse_contradictions(
 
 
 def held_of_microdata(frame: Any, geography: Geography, preset: str) -> tuple[IntArray | Entries, Schema]:
-    """The counts of records of the schema of ``preset``, in a table in memory or at a path, and that schema.
-
-    Raises `ConfigError` for a preset whose schema has no such file, `DataError` for what is not of the layout.
+    """The counts of records in the microdata layout of ``preset``, from a table in memory or at a path, and their
+    schema. Raises `ConfigError` for a preset without a microdata layout, `DataError` for what does not follow the
+    layout.
     """
     schema = preset_of(preset).schema
     file = file_of_schema(schema)
     if file is None:
-        raise ConfigError(
-            f"preset {shown(preset)} has no privacy-protected microdata file of its schema; name the columns"
-        )
+        raise ConfigError(f"preset {shown(preset)} has no layout of privacy-protected microdata; name the columns")
     what = shown_path(frame) if isinstance(frame, str | Path) else "the records"
     if isinstance(frame, str | Path):
         path = require_file(frame)

@@ -1,14 +1,14 @@
-"""Cells that are counted twice: columns that are sums of others, and units that are sums of their siblings.
+"""Detects double counting: columns that are sums of other columns, and units that are sums of their siblings.
 
-A plan says what it costs to publish counts of which one record moves only one (or two, where records are replaced).
-Where ``pop`` stands beside ``male`` and ``female``, or a row "Total" among the counties, a record moves more of them,
-and the stated budget is too small. What the columns mean nobody can read from them, but sums that hold in every unit
-are seen.
+The privacy loss of a plan is computed for counts of which one record changes only one (or two, where records are
+replaced). With ``pop`` beside ``male`` and ``female``, or a row "Total" among the counties, a record changes more of
+them, and the stated privacy loss is too small. The meaning of columns cannot be read from the data, but sums that hold
+in every unit can be detected.
 
-A coincidence is told from a sum by how unlikely it is. Two counts near v that have nothing to do with each other agree
-with a probability of about 1/sqrt(v) (Poisson), a unit's count and the sum of its siblings', which differ by their
-whole size, of about 1/v. The logarithms add up over units and cells; from these bits go those of the choice among all
-the sums that could have held, and what is left must pass 15: one table in 30,000.
+A sum is distinguished from a coincidence by its probability. Two independent counts near v agree with a probability of
+about 1/sqrt(v) (Poisson); a unit's count and the sum of its siblings, which differ by about their own size, agree with
+a probability of about 1/v. The logarithms (bits) are added up over units and cells, and those of the number of sums
+that could have held are subtracted; the result must exceed 15 bits: one table in 30,000.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.wording import listed, unquoted
 
 MOST_COMPARED = 2_000
-"""Of more cells than this only one that is the sum of all the others is looked for: the others take too long."""
+"""With more cells than this, only a cell that is the sum of all others is searched for: other sums would take too long.
+"""
 
 _BITS = 15.0
 _SPARE_ROWS = 64
@@ -34,18 +35,17 @@ _WHOLE = 1e-3
 _UNITS_AT_ONCE = 1 << 16
 
 _REMEDY = (
-    "the budget is for counts of which a record is in one: leave out what is a sum of others ([schema] and shares by "
-    "query measure sums of cells), or, where these are different records in spite of that, say input.assume_disjoint = "
+    "the budget is for counts in which a record is counted once: leave out sums of others ([schema] and shares by "
+    "query measure sums of cells), or, if these are different records nevertheless, set input.assume_disjoint = "
     "true, which the manifest then states"
 )
 
 
 def require_disjoint(counts: Counts) -> None:
-    """Refuse cells that are sums of other cells, and units that are sums of their siblings, unless by coincidence.
-
-    Looked for are equations between cells that hold in every unit, with every cell on one side at most once, and units
-    whose count is half of their parent's in every cell. Columns of zeros are nobody's sum. Raises `CountsError` with
-    the names of the cells, or of the units; no message depends on how large a count is.
+    """Refuse cells that are sums of other cells, and units that are sums of their siblings, unless this may be a
+    coincidence. The search is for equations between cells that hold in every unit, in which every cell occurs at most
+    once, and for units whose count is half of their parent's in every cell. Columns of zeros are never sums. Raises
+    `CountsError` with the names of the cells, or of the units; no message depends on how large a count is.
     """
     columns = columns_of(counts)
     found = _summed_cells(columns)
@@ -60,10 +60,9 @@ def require_disjoint(counts: Counts) -> None:
         geography = counts.geography
         some = ", ".join(geography.describe(int(node)) for node in units[:2])
         raise CountsError(
-            f"{some}{' and others' if len(units) > 2 else ''}: equal to the sum of the other units "
-            "of the same parent in every cell, as a row of totals among the units would be: leave such rows out "
-            "(input.where chooses rows), or, where they are units, say input.assume_disjoint = true, which the "
-            "manifest then states"
+            f"{some}{' and others' if len(units) > 2 else ''}: equal to the sum of the other units of the same "
+            "parent in every cell, as a row of totals among the units would be: leave such rows out (input.where "
+            "chooses rows), or, if they are units, set input.assume_disjoint = true, which the manifest then states"
         )
 
 
@@ -75,11 +74,12 @@ def _plus(cells: tuple[str, ...]) -> str:
 
 
 def summed_cells(counts: Counts) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Two sets of cells whose sums are equal in every unit, the first of one cell where one is a sum; None if none is.
+    """Two sets of cells whose sums are equal in every unit, the first with one cell if a cell is a sum of others; None
+    if there are none.
 
-    Columns are taken in the order of their totals, so that sums come after what they are sums of; each that depends
-    linearly on those before it is solved for, by orthogonal factors of the columns summed over groups of leaves. What
-    comes out as a sum is then compared exactly, in every leaf.
+    Columns are taken in the order of their totals, so that a sum comes after its terms. A column that depends linearly
+    on those before it is expressed by them, with orthogonal factors of the columns summed over groups of leaves. Each
+    candidate is then compared exactly, in every leaf.
     """
     columns = columns_of(counts)
     found = _summed_cells(columns)
@@ -105,7 +105,7 @@ def _summed_cells(columns: CellColumns) -> tuple[IntArray, IntArray] | None:
 
 
 def _unlikely(side: IntArray, cells: int) -> bool:
-    """Whether it is no coincidence that a sum ``side`` of some of so many ``cells`` equals that of others."""
+    """Whether the equality of the sums of some of so many ``cells`` is too unlikely to be a coincidence."""
     return 0.5 * float(np.log2(1.0 + side).sum()) - cells * math.log2(3) > _BITS
 
 
@@ -114,7 +114,7 @@ def _one_and_all_others(order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
 
 
 def _dependent(held: CellColumns, order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-    """Candidates: sets of columns whose sums are equal as far as floating-point numbers tell."""
+    """Candidates: sets of columns whose sums are equal to floating-point precision."""
     if len(order) < 2:
         return
     columns = _in_groups(held, order, len(order) + _SPARE_ROWS)
@@ -154,7 +154,7 @@ def _summed_units(tree: Tree, columns: CellColumns) -> IntArray:
 
 
 def _more_than_chance(bits: FloatArray, families: int) -> bool:
-    """Whether some of the ``families`` hold with more ``bits`` than the choice of just these among all."""
+    """Whether the evidence ``bits`` of some of the ``families`` exceeds the bits of choosing these among all."""
     said = np.cumsum(np.sort(bits)[::-1])
     chosen = np.arange(1, len(said) + 1)
     log_factorial = np.vectorize(math.lgamma)

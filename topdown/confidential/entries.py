@@ -1,4 +1,4 @@
-"""Confidential counts kept as the cells that have records: of thousands of cells a small unit has a few."""
+"""Confidential counts stored as only those cells that have records: of thousands of cells, a small unit has a few."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from topdown.errors import InternalError
 from topdown.geography.tree import IntArray, Tree
 
 _FEW_CELLS, _MANY_CELLS = 1 << 15, 1 << 22
-"""Cells whose numbers have 16 bits, and of which no table is made: those that occur are numbered anew."""
+"""Up to the first, the numbers of cells fit 16 bits; from the second on, no table over all cells is made, and the cells
+that occur are renumbered.
+"""
 
 _NARROW, _WIDE = (np.int16, np.int32), (np.int64, np.int64)
-"""Kinds of numbers that cells and counts are kept in."""
+"""The integer types of cells and counts."""
 
 
 class Run(NamedTuple):
-    """``counts`` of leaves' cells, by ``keys`` that rise: leaf * number of cells + cell."""
+    """``counts`` of cells of leaves, sorted by ``keys``: leaf * number of cells + cell."""
 
     keys: IntArray
     counts: IntArray
 
 
 class _Level(NamedTuple):
-    """As `Entries`, of the nodes of one level."""
+    """The entries of the nodes of one level, as in `Entries`."""
 
     starts: IntArray
     cells: npt.NDArray[Any]
@@ -33,9 +35,10 @@ class _Level(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Counts above 0 of every node, in whole numbers as narrow as they may be.
+    """The counts above 0 of every node, in the narrowest integer types.
 
-    The node k has ``counts[starts[k]:starts[k + 1]]`` in the ``cells`` beside, in rising order; in all others 0.
+    Node k has ``counts[starts[k]:starts[k + 1]]`` in the ``cells`` of the same places, in rising order, and 0 in all
+    others.
     """
 
     starts: IntArray
@@ -45,14 +48,14 @@ class Entries(NamedTuple):
     @classmethod
     def of_leaves(cls, tree: Tree, n_cells: int, keys: IntArray, counts: IntArray) -> Entries:
         """The entries of all nodes, from those of the leaves: ``counts`` by ``keys``, leaf * ``n_cells`` + cell, leaves
-        numbered from the first; each once, in any order. Raises as `of_runs`.
+        numbered from the first; every key once, in any order. Raises as `of_runs` does.
         """
         order = np.argsort(keys, kind="stable")
         return cls.of_runs(tree, n_cells, [Run(keys[order], counts[order])])
 
     @classmethod
     def of_runs(cls, tree: Tree, n_cells: int, runs: list[Run]) -> Entries:
-        """As `of_leaves`, from runs that rise, one after the other; the list is emptied as they are taken in.
+        """As `of_leaves`, from sorted runs that follow each other; the list is emptied as they are read.
 
         Raises `InternalError` where the counts of a level do not add up to those of the leaves.
         """
@@ -114,7 +117,7 @@ class Entries(NamedTuple):
 
 
 def _from_zero(sizes: IntArray) -> IntArray:
-    """Where runs of such ``sizes`` begin, and where the last ends."""
+    """Where runs of these ``sizes`` begin, and where the last ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
 
 

@@ -1,4 +1,4 @@
-"""Sums over siblings of counts that are kept by the cells that have any, compiled."""
+"""Compiled sums over siblings of counts that are stored as only those cells that have records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ Ints = npt.NDArray[np.int64]
 
 @compiled
 def distinct(starts: Ints, cells: npt.NDArray[Any], families: Ints, n_cells: int) -> Ints:
-    """How many cells each of ``families`` (their first children, and the end) has; children as in `merged`."""
+    """How many cells with records each of ``families`` has (given by their first children, and the end); children as in
+    `merged`.
+    """
     found = np.zeros(len(families) - 1, np.int64)
     seen = np.full(n_cells, -1, np.int64)
     for family in range(len(found)):
@@ -36,9 +38,8 @@ def merged(
     own_counts: npt.NDArray[Any],
     n_cells: int,
 ) -> None:
-    """Write every family's cells, in rising order, and the sums of their ``counts`` from ``into`` on.
-
-    The child k has ``counts[starts[k]:starts[k + 1]]`` in the ``cells`` beside.
+    """Write every family's cells, in rising order, and the sums of their ``counts`` from ``into`` on. Child k has
+    ``counts[starts[k]:starts[k + 1]]`` in the ``cells`` of the same places.
     """
     total = np.zeros(n_cells, np.int64)
     seen = np.full(n_cells, -1, np.int64)

@@ -1,4 +1,4 @@
-"""The door: confidential counts go in, protected measurements come out."""
+"""Measures: turns confidential counts into protected measurements, the only such function for whole trees."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 _LARGEST_STANDARD_DEVIATION = 2.0**45
-"""Noise of this size still stays below 2^53, with a probability of failure that cannot be met."""
+"""Noise of this standard deviation stays below 2^53, except with a negligible probability."""
 
 
 _DEVIATIONS = 50.0
-"""No draw of the laws here is this many standard deviations away with a probability that can be met."""
+"""A draw of the laws here is this many standard deviations away only with a negligible probability."""
 
 
 def measurable(plan: Plan, levels: Iterable[str], schema: Schema) -> Plan:
-    """``plan`` for a geography with these levels and this schema, equal shares filled in, its queries as `Query.name`
-    writes them, after making sure that it can be measured.
+    """``plan`` for a geography with these levels and this schema, checked to be measurable, with equal shares filled in
+    and queries written as `Query.name` writes them.
 
     Raises `BudgetError` when the plan and the levels or the schema disagree, or when the noise would not fit a float64.
     """
@@ -53,10 +53,10 @@ def measurable(plan: Plan, levels: Iterable[str], schema: Schema) -> Plan:
 
 
 def require_room(counts: Counts, plan: Plan) -> None:
-    """Refuse counts so near to 2^53 that their noisy values, or sums of these, might pass it. ``plan``: `measurable`.
+    """Refuse counts so near to 2^53 that their noisy values, or sums of these, might exceed it. ``plan``: `measurable`.
 
-    Raises `CountsError`, before anything is drawn: afterwards the budget would be spent on numbers that float64 cannot
-    hold.
+    Raises `CountsError`, before anything is drawn: afterwards, the budget would be spent on numbers that float64 cannot
+    represent.
     """
     geography = counts.geography
     noise, one_cell = 0.0, True
@@ -69,26 +69,29 @@ def require_room(counts: Counts, plan: Plan) -> None:
     room = LARGEST_WHOLE - int(largest)
     if room < _DEVIATIONS * noise**0.5:
         raise CountsError(
-            f"{geography.describe(0)}: the total is so near to 2^53 that with noise (standard deviations of "
-            f"{noise**0.5:.3g} in all) it may pass it; count in larger units or split the table"
+            f"{geography.describe(0)}: the total is so near to 2^53 that with noise (a standard deviation of "
+            f"{noise**0.5:.3g} in all) it may exceed it; count in larger units or split the table"
         )
 
 
 def measure(
     counts: Counts, plan: Plan, source: Source | NoiseKey | None = None, *, workers: int | None = None
 ) -> Measurements:
-    """Every count plus independent noise of its level's law under ``plan``; invariant levels exactly.
+    """Every count plus independent noise of its level's law under ``plan``; the counts of invariant levels as they are.
 
-    What is counted are the answers to the queries that the plan names at each level, the cells themselves for
-    "detailed". Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the
-    plan bounds a level, they depend on the count and stay within its bounds. Raises `BudgetError` as `measurable`
-    does, `CountsError` as `require_room` does.
+    The measurements are the answers to the queries that the plan names at each level; those of "detailed" are the
+    cells. Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the plan
+    bounds a level, they depend on the count and stay within its bounds. Raises `BudgetError` as `measurable` does,
+    `CountsError` as `require_room` does.
 
     Args:
-        source: where the random bits come from, by default operating-system entropy; a seeded source gives
-            measurements that are marked as not fit for release; a key gives every chunk of nodes and answers the
-            noise of its own stream, so that ``workers``, threads (by default one per processor), draw the same, and
-            other counts, or another plan, independent noise (`code_of_counts`).
+        counts: the confidential counts.
+        plan: the budget of every level and query, and the mechanism.
+        source: where the random bits come from, by default operating-system entropy; a seeded source gives measurements
+            that are marked as not fit for release; a key gives every chunk of nodes and answers the noise of its own
+            stream, so that ``workers``, threads (by default one per processor), draw the same, and other counts, or
+            another plan, independent noise (`code_of_counts`).
+        workers: threads that draw, by default one per processor. More than one draw at a time only with a key.
 
     Examples:
         >>> measurements = td.measure(counts, plan, source=td.SeededSource(1))  # for a release leave the source out
@@ -124,7 +127,7 @@ def measure(
             law = cache(partial(law_of, plan, geography.levels, level, name))
             draw = partial(_draw, drawn, counts, plan, level, query, law, taken)
             draws += (partial(draw, piece) for piece in _pieces(bits, geography, level, query))
-    # Pieces of all queries together: most queries have a single one, for which a second thread would wait.
+    # Pieces of all queries together: most queries have a single piece, during which other threads would wait.
     with thread_pool(workers if isinstance(source, NoiseKey) else 1) as pool:
         for _ in map_ordered(lambda one: one(), draws, pool):
             pass
@@ -143,7 +146,7 @@ def _draw(
     taken: LevelsArray,
     piece: _Piece,
 ) -> None:
-    """Write what is measured of a piece into its part of ``drawn`` (answers x nodes of the level)."""
+    """Write the measurements of a piece into its part of ``drawn`` (answers x nodes of the level)."""
     first = counts.geography.level_slice(level).start
     own = slice(first + piece.nodes.start, first + piece.nodes.stop)
     exact = counts.block(piece.answers, own) if query.name == DETAILED else counts.answers(query, own).T
@@ -156,7 +159,7 @@ def _draw(
 
 
 def _counted(counts: Counts, query: Query, nodes: slice, asked: slice, measured: npt.NDArray[np.bool_]) -> Counted:
-    """Some of the answers to ``query`` at ``nodes``, which are ``measured`` or not, counted anew from the cells."""
+    """Some of the true answers to ``query`` at ``nodes`` where they are ``measured``, counted again from the cells."""
     rows, cells, numbers = counts.part(nodes)
     answers = query.answers_of(cells)
     wanted = (answers >= asked.start) & (answers < asked.stop) & measured[rows]
@@ -164,8 +167,9 @@ def _counted(counts: Counts, query: Query, nodes: slice, asked: slice, measured:
 
 
 class _Piece(NamedTuple):
-    """What is drawn at once: nodes of a level, counted from its first, some answers, and where the bits come from for
-    nodes that took so many levels' shares."""
+    """What is drawn at once: nodes of a level, counted from its first, some answers, and the source of random bits for
+    nodes that took the shares of so many levels.
+    """
 
     nodes: slice
     answers: slice
@@ -175,8 +179,8 @@ class _Piece(NamedTuple):
 def _pieces(source: Source | NoiseStreams, geography: Geography, level: str, query: Query) -> Iterator[_Piece]:
     """A level's answers to ``query`` in the pieces that are drawn one after the other.
 
-    Under a key a piece has a stream of its own, so that its noise depends on nothing else; of another source the pieces
-    only bound what is held at once.
+    Under a key, a piece has its own stream, so that its noise depends on nothing else; with another source, pieces only
+    limit the memory in use.
     """
     where = geography.level_slice(level)
     n_nodes = where.stop - where.start
@@ -190,9 +194,10 @@ def _pieces(source: Source | NoiseStreams, geography: Geography, level: str, que
 
 
 class _Part(NamedTuple):
-    """Nodes of a piece, counted from its first, and the ``law`` of their noise; ``unmeasured``, or exact without.
+    """Nodes of a piece, counted from its first, and the ``law`` of their noise; without a law they are ``unmeasured``
+    or exact.
 
-    ``taken``: how many levels' shares they took, which tells parts of one piece apart.
+    ``taken``: the shares of how many levels they took, which distinguishes the parts of a piece.
     """
 
     nodes: slice | IntArray
@@ -202,7 +207,7 @@ class _Part(NamedTuple):
 
 
 def _laws(law: Callable[[int], Law | None], taken: LevelsArray, *, exact: bool) -> list[_Part]:
-    """Some nodes of a level, which took ``taken``, by the ``law`` of what is measured there of a query."""
+    """The nodes of a level by the ``law`` of their measurement of a query, which depends on ``taken``."""
     return [
         _Part(nodes, kind, None if exact else law(kind), kind == GIVEN and not exact)
         for kind, nodes in groups(taken, slice(0, len(taken)))
@@ -212,8 +217,8 @@ def _laws(law: Callable[[int], Law | None], taken: LevelsArray, *, exact: bool) 
 def _measured(
     exact: IntArray, parts: list[_Part], plan: Plan, level: str, source: Callable[[int], Source]
 ) -> npt.NDArray[Any]:
-    """``exact`` (answers x nodes) with noise of every node's law, within the level's bounds; as it is for an invariant,
-    0 where it is not measured.
+    """``exact`` (answers x nodes) plus noise of every node's law, within the level's bounds; unchanged for an
+    invariant, 0 where nothing is measured.
     """
     found = []
     for nodes, taken, law, unmeasured in parts:

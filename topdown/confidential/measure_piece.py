@@ -1,4 +1,4 @@
-"""The door for a piece of a tree: its counts go in, and out comes what measuring the whole tree gives there."""
+"""Measures a piece of a tree: gives the same measurements as `measure` of the whole tree gives there."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from topdown.workload import Query, Schema
 
 
 class Place(NamedTuple):
-    """Where the nodes of a level of a piece stand in the whole tree's.
+    """Where a piece's nodes of a level are among the level's nodes in the whole tree.
 
-    ``level``: its name. ``first``: the number there of the piece's first node. ``taken`` (nodes of the whole level,):
-    of how many levels each has the share beside its own (`only_child.levels_taken`).
+    ``level``: its name. ``first``: the place there of the piece's first node. ``taken`` (nodes of the whole level,):
+    the shares of how many levels each has, besides its own (`only_child.levels_taken`).
     """
 
     level: str
@@ -41,11 +41,11 @@ def measure_piece(
     places: Mapping[int, Place],
     levels: Sequence[str],
 ) -> list[dict[Query, Answers]]:
-    """What is measured of a piece's nodes, level by level, in narrow whole numbers; nothing at levels without a place.
+    """The measurements of a piece's nodes, level by level, in narrow integer types; nothing at levels without a place.
 
-    ``levels``: of the whole tree. ``plan``: `measurable`, without bounds. ``streams``: those for the whole counts. The
-    noise of a chunk of nodes comes from the chunk's own stream, and of a chunk that reaches beyond the piece only the
-    piece's part is used.
+    ``levels``: of the whole tree. ``plan``: `measurable`, without bounds. ``streams``: those of the counts of the whole
+    tree. The noise of a chunk of nodes comes from the chunk's own stream; of a chunk that extends beyond the piece,
+    only the piece's part is used.
     """
     found: list[dict[Query, Answers]] = []
     for index in range(tree.n_levels):
@@ -94,8 +94,9 @@ def _noise(
 
 
 def _within(members: slice | IntArray, begin: int, n_nodes: int) -> tuple[slice | IntArray, slice | IntArray]:
-    """Which of a piece's ``n_nodes`` nodes are ``members`` of a chunk that begins at ``begin``, before the first where
-    that is negative, and their places among the members."""
+    """Which of a piece's ``n_nodes`` nodes are ``members`` of a chunk, and their places among the members. The chunk
+    begins at the piece's node ``begin``, negative if before its first.
+    """
     if isinstance(members, slice):
         low, high = max(0, begin), min(n_nodes, begin + int(members.stop))
         return slice(low, high), slice(low - begin, high - begin)
@@ -107,12 +108,12 @@ def _within(members: slice | IntArray, begin: int, n_nodes: int) -> tuple[slice 
 def _whole_law(plan: Plan, levels: Sequence[str], level: str, query: str, taken: int) -> LatticeLaw | None:
     law = law_of(plan, levels, level, query, taken)
     if law is not None and not isinstance(law, LatticeLaw):
-        raise TypeError(f"{law!r} has no narrow whole numbers")
+        raise TypeError(f"{law!r} has no draws of a narrow integer type")
     return law
 
 
 def _added(noise: npt.NDArray[Any], counted: Counted) -> npt.NDArray[Any]:
-    """``noise`` (answers x nodes) with what is ``counted`` added, in a kind of integer that holds all."""
+    """``noise`` (answers x nodes) plus the counts ``counted``, in an integer type that holds every sum."""
     rows, answers, counts = counted
     if not len(counts):
         return noise

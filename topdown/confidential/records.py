@@ -24,9 +24,9 @@ from topdown.workload import Schema
 
 _ROWS_AT_ONCE = 1 << 20
 _MANY_UNITS = 0.75
-"""Of so many rows out of all that begin a unit's, to look at neighbours gains nothing."""
+"""If more than this share of the rows have another unit than the row before, comparing neighbours saves nothing."""
 SPARSE_FROM = 64
-"""From so many cells on, of which most are empty, only those that have records are held."""
+"""From so many cells on, of which most are empty, only those that have records are stored."""
 
 
 def count_records(
@@ -39,28 +39,28 @@ def count_records(
     count: str | None = None,
     separator: str = "/",
 ) -> IntArray | Entries:
-    """The counts at every node of a table with many rows per leaf, whose batches are read once and not kept.
+    """The counts at every node of a table with many rows per leaf, whose batches are read once and not stored.
 
     ``geoid``: the columns whose joined path is the leaf. ``schema``: the attributes, each a column of the table, whose
-    product the cells are, in its order; without, there is one cell, in which every row is. ``count``: the column of
-    how many a row stands for, of which every leaf and cell has one row at most; without, a row is one record. A leaf
-    or cell without a row has 0.
+    product the cells are, in its order; without it, there is one cell for all rows. ``count``: the column of counts, in
+    which case every leaf and cell has one row at most; without it, a row is one record. A leaf or cell without a row
+    has 0.
 
     Raises `CountsError` with the row: an unknown or missing unit, a category that the schema does not list, a value
-    that is no count, a second row of the same leaf and cells; and for a total beyond 2^53.
+    that is not a count, a second row of the same leaf and cell; and for a total beyond 2^53.
     """
     leaves, n_cells = geography.tree.leaves, len(cells)
     if geography.n_leaves * n_cells >= 1 << 63:
         raise CountsError(
-            f"{geography.n_leaves:,} leaves x {n_cells:,} cells are more than 2^63, the numbers that tell them apart; "
-            "leave an attribute out"
+            f"{geography.n_leaves:,} leaves x {n_cells:,} cells are more than 2^63, the most that can be numbered; "
+            "leave out an attribute"
         )
     tally: Dense | SparseTally = (SparseTally if n_cells >= SPARSE_FROM else Dense)(geography.n_leaves, n_cells)
     begin = 0
     for table in _gathered(batches):
         try:
-            nodes = _nodes(table, geography, geoid, separator)
-            place = (nodes - leaves.start) * n_cells + _cells(table, schema)
+            nodes = nodes_of_rows(table, geography, geoid, separator)
+            place = (nodes - leaves.start) * n_cells + cells_of_rows(table, schema)
             numbers = None if count is None else whole_numbers(column(table, count), count, nodes, geography)
             again = tally.add(place, numbers)
             if again is not None:
@@ -80,7 +80,7 @@ def count_records(
 
 
 def batches_of_frame(frame: Any, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The ``wanted`` columns of a table in memory. Raises `CountsError` for one that is not there or not plain."""
+    """The ``wanted`` columns of a table in memory. Raises `CountsError` for one that does not exist or is not plain."""
     found = as_frame(frame)
     try:
         table = pa.table({name: plain(column(found, name), f"column {shown(name)}") for name in wanted})
@@ -105,7 +105,7 @@ def held_of_frame(
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """``batches`` in tables of about a million rows: to find units costs as much for a few rows as for many."""
+    """``batches`` in tables of about a million rows: looking up units takes as long for a few rows as for many."""
     held: list[pa.RecordBatch] = []
     for batch in filter(len, batches):
         held.append(batch)
@@ -116,7 +116,8 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _nodes(table: pa.Table, geography: Geography, geoid: Sequence[str], separator: str) -> IntArray:
+def nodes_of_rows(table: pa.Table, geography: Geography, geoid: Sequence[str], separator: str) -> IntArray:
+    """The leaf of every row, by the columns ``geoid`` whose joined path it is. Raises `CountsError` with the row."""
     try:
         parts = [as_strings(column(table, name), f"column {shown(name)}") for name in geoid]
     except GeographyError as error:
@@ -129,23 +130,25 @@ def _nodes(table: pa.Table, geography: Geography, geoid: Sequence[str], separato
         code = codes[row].as_py()
         if code is None:
             raise CountsError(f"{ROW}: the unit in column {shown(geoid[0])} is missing; give every record one", row=row)
-        what = "is not in the geography" if nodes[row] < 0 else "is no leaf"
-        raise CountsError(f"{ROW}: unit {code_shown(code, codes)} {what}; correct it, or list the unit", row=row)
+        what = "is not in the geography" if nodes[row] < 0 else "is not a leaf"
+        raise CountsError(
+            f"{ROW}: unit {code_shown(code, codes)} {what}; correct it, or add the unit to the list", row=row
+        )
     return nodes
 
 
 def _of_neighbours(codes: pa.Array, geography: Geography) -> IntArray:
-    """The node of every one of ``codes``, -1 where there is none; rows of one unit together sought once."""
+    """The node of every one of ``codes``, -1 where there is none; adjacent rows of the same unit are looked up once."""
     before, after = codes.slice(0, max(0, len(codes) - 1)), codes.slice(1)
-    # What is missing is no other's neighbour.
+    # A missing code equals no other.
     differs = np.asarray(pc.fill_null(pc.not_equal(after, before), True))
     begins = np.concatenate([np.ones(min(len(codes), 1), bool), differs])
-    if begins.mean() > _MANY_UNITS:
+    if begins.sum() > _MANY_UNITS * len(begins):
         return geography.index_of(codes)
     return np.asarray(geography.index_of(codes.filter(pa.array(begins)))[np.cumsum(begins) - 1])
 
 
-def _cells(table: pa.Table, schema: Schema | None) -> IntArray:
+def cells_of_rows(table: pa.Table, schema: Schema | None) -> IntArray:
     """The cell of every row, in the product's order."""
     if schema is None:
         return np.zeros(table.num_rows, np.int64)
@@ -161,10 +164,13 @@ def _cells(table: pa.Table, schema: Schema | None) -> IntArray:
         if len(wrong):
             row = int(wrong[0])
             value = text[row].as_py()
-            said = f"has a value{of_the_value(value)} that is none of its categories"
+            said = f"has a value{of_the_value(value)} that is not one of its categories"
             remedy = "correct it, or list the category in [schema]"
             if value is None:
-                said, remedy = "is missing", "give every record one of its categories, if need be one for the unknown"
+                said, remedy = (
+                    "is missing",
+                    "give every record one of its categories, if necessary one for unknown values",
+                )
             raise CountsError(
                 f"{ROW}: {shown(attribute.name)} {said} ({listed(attribute.categories)}); {remedy}",
                 row=row,

@@ -1,4 +1,4 @@
-"""A check of measured values before they are used: none is further from its count than its noise can be."""
+"""Checks measured values before they are used: none may be further from its count than its noise can be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _UNBOUNDED = LevelBounds()
 
 
 class Counted(NamedTuple):
-    """Counts of a query's answers at some nodes, an entry for each that is not 0, or several that add up.
+    """The true answers to a query at some nodes, as entries of those that are not 0; several entries of one answer add
+    up.
 
     ``rows``: the node of every entry, rising; ``answers`` and ``counts`` (entries,).
     """
@@ -31,8 +32,9 @@ class Counted(NamedTuple):
 
 
 def reach_of(law: Callable[[int], Law | None], taken: LevelsArray) -> FloatArray:
-    """What no draw passes of the noise of nodes that took ``taken`` levels' shares (nodes,), each by its ``law``; 0
-    where nothing is drawn, and inf where a law does not say it."""
+    """The largest possible magnitude (nodes,) of the noise of nodes that took the shares of ``taken`` levels (nodes,),
+    by their ``law``; 0 where nothing is drawn, inf for a law without `reach`.
+    """
     found = np.zeros(len(taken))
     for kind, nodes in groups(taken, slice(0, len(taken))):
         own = law(kind)
@@ -48,11 +50,11 @@ def require_within_law(
     query: str,
     bounds: LevelBounds = _UNBOUNDED,
 ) -> None:
-    """Refuse measured ``values`` (answers x nodes) of which one is further from its count than noise gets.
+    """Refuse measured ``values`` (answers x nodes) if one is further from its count than its noise can be.
 
-    What is ``counted`` (nothing where a node is not measured) is added up here once more, and compared as int64,
-    whatever kind of number the values are. ``reach`` (nodes,): `reach_of` their noise. Within ``bounds`` a value is at
-    most twice as far away, and further by as much as its count lies outside. Raises `InternalError`.
+    The entries ``counted`` (none where a node is not measured) are added up again here, and compared as int64, whatever
+    the type of the values. ``reach`` (nodes,): `reach_of` their noise. With ``bounds``, a value may be twice as far
+    away, plus the distance of its count from the bounds. Raises `InternalError`.
     """
     exact = np.zeros(0, np.int64)
     for nodes in chunks(values.shape[1], len(values)):
@@ -63,7 +65,7 @@ def require_within_law(
         if len(exact) < mine.size:
             exact = np.zeros(mine.size, np.int64)
         np.add.at(exact, at, counted.counts[first:stop])
-        # Most counts are 0: of these values only those that noise alone does not explain are looked at one by one.
+        # Most counts are 0: only the values that noise alone does not explain are checked one by one.
         most = _allowed(np.zeros(width, np.int64), near, bounds)
         if mine.dtype.kind == "i":
             largest = np.iinfo(mine.dtype).max
@@ -86,7 +88,7 @@ def require_within_law(
 
 
 def _allowed(exact: IntArray, reach: FloatArray, bounds: LevelBounds) -> FloatArray:
-    """How far from counts, ``exact``, measured values may be."""
+    """How far measured values may be from the counts ``exact``."""
     if bounds.kind == NONE:
         return reach
     # Clipping moves a noisy count by its own distance from the bounds, at most that of the count and the noise. Noise

@@ -1,4 +1,4 @@
-"""[projection] and [output]: what becomes of measurements, and where it is written."""
+"""[projection], [output] and what describes a release: how measurements are projected, and what is written where."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from topdown.config.toml_section import TomlSection
 from topdown.errors import ConfigError, require_known
 from topdown.projection.method import nonnegative_methods
 from topdown.workload import Schema
-from topdown.workload.answer_tables import CELLS, answer_tables, wide_table
+from topdown.workload.answer_tables import CELLS, answer_tables, stated_table, wide_table
 
 
 def _non_negative(method: str) -> str:
-    """``method``, where it is a projection whose values may be released."""
+    """``method``, if it is a non-negative projection, whose values may be released."""
     try:
         require_known(method, nonnegative_methods(), "method")
     except ConfigError as error:
@@ -36,22 +36,28 @@ class Projection(TomlSection):
     method: Annotated[str, AfterValidator(_non_negative)] = "gls-top-down"
     """The non-negative method whose whole numbers are released: "top-down", "gls-top-down" or "joint"."""
     weights: Literal["variance", "uniform"] = "variance"
-    """"variance" weighs measurements by 1 / variance, "uniform" all alike."""
+    """"variance" weights measurements by 1 / variance, "uniform" weights all equally."""
     upward: str | None = None
-    """"from LEVEL": of "gls-top-down" and several queries the level where the upward pass starts. What is measured
-    below it shares out its counts and tells nothing of them. By default it starts at the leaves."""
+    """"from LEVEL": with "gls-top-down" and several queries, the level at which the upward pass starts. Measurements
+    below that level only distribute its counts among the units below it, and do not change them. By default it starts
+    at the leaves.
+    """
     order: list[str] | dict[str, list[str]] | None = None
-    """Of "top-down" and "gls-top-down" and several queries those that are settled first, one after the other, at every
-    level, or by level: x >= 0 is asked of a query's answers alone, and these are kept when the next is settled. []
-    settles all at once. By default the total goes first at the root, where it is measured there and not exact."""
+    """With "top-down" and "gls-top-down" and several queries: the queries that are fixed first, one after the other, at
+    every level, or by level. When a query is fixed, only its own answers must be non-negative, and they are kept when
+    the next one is fixed. [] fixes all at once. By default the total is fixed first at the root, if it is measured
+    there and not exact.
+    """
     cross_check: bool = True
-    """Solve the program, or a sample of it, a second time by cvxpy, and refuse a release where the two differ."""
+    """Solve the optimization problem, or a sample of it, a second time with cvxpy, and refuse the release if the two
+    solutions differ.
+    """
     solver: str = "OSQP"
-    """The solver of the second solution: any that cvxpy finds installed."""
+    """The solver of the second solution: any solver that is installed for cvxpy."""
 
 
 def _choice(margins: Any) -> Any:
-    """``margins``, where it is true, false, or names levels, tables or both."""
+    """``margins``, if it is true, false, or names levels, tables or both."""
     if isinstance(margins, bool):
         return margins
     if not isinstance(margins, dict) or not margins:
@@ -62,59 +68,72 @@ def _choice(margins: Any) -> Any:
         except ConfigError as error:
             raise ValueError(str(error)) from None
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise ValueError(f"give {key} as a list of one name at least; margins = false writes none")
+            raise ValueError(f"give {key} as a list of at least one name; margins = false writes none")
     return margins
 
 
 class Output(TomlSection):
-    """Where the release goes, and which files it has."""
+    """Where the release is written, and which files it has."""
 
     directory: str = "output"
     """The folder in which public/ and internal/ are made."""
     csv: bool = True
     """Write CSV files beside the Parquet files."""
     wide: bool = False
-    """Add the release with a row per unit and a column per cell, the total and the columns of output.tables, and of
-    each lower, upper and moe, where it has a margin of error."""
+    """Add the release with a row per unit and a column per cell, the total and the columns of output.tables, and for
+    each of these lower, upper and moe, if it has a margin of error.
+    """
     estimates: bool | None = None
-    """Publish the estimates of every cell of every unit; by default where the cells alone are measured."""
+    """Publish the estimates of every cell of every unit; by default if only the cells are measured."""
     estimates_csv: bool = False
     """Write the estimates as CSV, too."""
     tables: list[str] = Field(default_factory=list)
-    """Queries, or "P1" to "P5" of the redistricting file, that get a table with a row per unit, and one of their
-    estimates beside it."""
+    """Queries, or "P1" to "P5" of the redistricting file, whose answers are written as a table with a row per unit,
+    with a second table of their estimates.
+    """
     confidence: float = Field(default=0.9, gt=0.5, lt=1.0)
     """The confidence of the margins of error, above 0.5 and below 1."""
     margins: Annotated[bool | dict[Literal["levels", "tables"], list[str]], BeforeValidator(_choice)] = True
-    """Write margins of error: true for all, false for none, or at some levels and for some tables alone, of those in
-    output.tables and "cells" (of release.* and estimates.*). What is left out of the two is all. At other levels the
-    columns are empty, other tables have none, and neither takes time. `td.margins` and `topdown query` tell all of them
-    from the measurements, whatever is written."""
+    """Write margins of error: true for all, false for none, or only at some levels and for some tables, namely those in
+    output.tables and "cells" (of release.* and estimates.*). If levels or tables are left out, all are meant. At other
+    levels the columns are empty, other tables have none, and neither takes time. `td.margins` and `topdown query`
+    compute all of them from the measurements, whatever is written.
+    """
     language: Literal["en", "fr", "es", "pt"] = "en"
     """The language of README.md: English, French, Spanish or Portuguese."""
     replicates: int = Field(default=0, ge=0, le=1000)
-    """So many whole tables drawn around the estimates, as the columns rep1, rep2, ... of replicates.*: for medians,
-    ratios and rankings. Where the cells alone are measured. What their middle covers is no promise."""
+    """The number of tables of whole numbers that are drawn around the estimates, as the columns rep1, rep2, ... of
+    replicates.*: for medians, ratios and rankings. Each takes as long as the projection. Intervals from their quantiles
+    have no guaranteed coverage.
+    """
     style: Literal["plain", "acs"] = "plain"
-    """"acs": write the release, as the form "acs" of output.exports, in the columns of the American Community Survey
-    too, with margins of error at 90 %."""
+    """"acs": write the release also in the columns of the American Community Survey, as the format "acs" of
+    output.exports, with margins of error at 90 %.
+    """
     exports: list[str] = Field(default_factory=list)
-    """Other forms in which the release is written, as `topdown export` does, into the folder exports/ beside public/.
-    Section [exports] says what they need."""
+    """Other formats in which the release is written, as by `topdown export`, into the folder exports/ beside public/.
+    Section [exports] has the options that they need.
+    """
+
+    page: bool = False
+    """Write page.html beside public/, as `topdown page` does: a map, a table, and sums with their margins of error.
+    Section [page] has its options.
+    """
 
     @property
     def forms(self) -> list[str]:
-        """The other forms that are written: those in ``exports``, and that of the ``style``."""
+        """The other formats that are written: those in ``exports``, and that of the ``style``."""
         return [*self.exports, *({self.style} - {"plain", *self.exports})]
 
     def with_margins(self, key: Literal["levels", "tables"], known: Iterable[str]) -> tuple[str, ...]:
-        """Those of the ``known`` levels or tables that have margins of error."""
+        """The ``known`` levels or tables that have margins of error."""
         chosen = {} if self.margins is True else self.margins or {key: []}
         return tuple(name for name in known if name in chosen.get(key, [name]))
 
     def require_margins(self, levels: Sequence[str], *, cells: bool) -> None:
-        """Refuse margins of error at levels that there are not, and of tables that are not written; ``cells``: whether
-        there may be some of all cells. Raises `ConfigError`."""
+        """Refuse margins of error at levels that do not exist, and of tables that are not written; ``cells``: whether
+        all cells may have some. Raises `ConfigError`.
+        """
         known = {"levels": levels, "tables": [*self.tables, *([CELLS] if cells else [])]}
         for key, names in self.margins.items() if isinstance(self.margins, dict) else ():
             for name in names:
@@ -124,26 +143,32 @@ class Output(TomlSection):
                     raise ConfigError(f"output.margins.{key}: {error}") from None
 
     def require_wide(self, cells: Sequence[str], schema: Schema) -> None:
-        """Refuse columns of the wide table that would be called alike. Raises `ConfigError`."""
+        """Refuse columns of the wide table that would have the same name. Raises `ConfigError`."""
         if self.wide:
             wide_table(cells, schema, answer_tables(self.tables, schema), margins=self.margins is not False)
 
+    def require_areas(self, cells: Sequence[str] | None, schema: Schema) -> None:
+        """Refuse columns of the tables of areas that would be called alike; ``cells``: None where these are not stated.
+        Raises `ConfigError`."""
+        stated_table(cells, schema, answer_tables(self.tables, schema))
+
 
 class OutputWithRecords(Output):
-    """Where the release goes, and which files it has."""
+    """Where the release is written, and which files it has."""
 
     all_measurements: bool = False
-    """Whether a release in parts has the measurements of all levels, however many: by default those of as many levels,
-    from the root down, as have at most 268 million numbers together, and margins of error at these. A release that is
-    made at once has all."""
+    """Whether a release in parts has the measurements of all levels, however many. By default it has those of as many
+    levels, from the root down, as have at most 268 million numbers together, and margins of error at these. A release
+    that is not made in parts has all.
+    """
     microdata: bool = False
-    """Write the release as one record per person or household, too."""
+    """Write the release also as one record per person or household."""
     microdata_order: Literal["sorted", "shuffled"] = "sorted"
     """The order of these records: by unit and cell, or at random."""
 
 
 def _moment(text: str) -> str:
-    """A year, a month or a day as ISO 8601 writes it, or two with "/" between."""
+    """A year, a month or a day in ISO 8601, or an interval of two with "/" between."""
     found = [re.fullmatch(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", part) for part in text.split("/", 1)] if text else []
     try:
         days = [date(int(one[1]), int(one[2] or 1), int(one[3] or 1)) for one in found if one is not None]
@@ -155,59 +180,69 @@ def _moment(text: str) -> str:
 
 
 def _day(text: str) -> str:
-    """A day as ISO 8601 writes it, or nothing."""
+    """A day in ISO 8601, or nothing."""
     if text and (len(text) != len("2020-04-01") or "/" in text):
         raise ValueError('give a day: "2020-04-01"')
     return _moment(text)
 
 
 def _address(text: str) -> str:
-    """An address on the web, or nothing."""
+    """A web address, or nothing."""
     if text and re.fullmatch(r"https?://\S+", text) is None:
         raise ValueError('give an address, such as "https://example.org/release"')
     return text
 
 
 class CatalogueOptions(TomlSection):
-    """What a reader and catalogues are told of the release, in README.md, dcat.jsonld, croissant.json and
-    csv-metadata.json. What is left out is said to be."""
+    """The description of the release for readers and catalogues, in README.md, dcat.jsonld, croissant.json and
+    csv-metadata.json. README.md says which of these are not given.
+    """
 
     publisher: str = ""
     """Who publishes it."""
     licence: str = ""
-    """Its licence, by address or name."""
+    """Its licence, as a web address or a name."""
     period: Annotated[str, AfterValidator(_moment)] = ""
-    """The time that is counted: "2020", "2020-04-01" or "2019/2020"."""
+    """The time to which the counts refer: "2020", "2020-04-01" or "2019/2020"."""
     description: str = ""
-    """What it is; by default what the codebook says."""
+    """What it is; by default the text of the codebook."""
     url: Annotated[str, AfterValidator(_address)] = ""
-    """Where it is found on the web."""
+    """Its web address."""
     contact: str = ""
-    """Whom to ask about it: an address, a name."""
+    """Whom to ask about it: an address or a name."""
     date: Annotated[str, AfterValidator(_day)] = ""
     """The day on which it is published: "2027-01-31"."""
 
 
 class ExportsOptions(TomlSection):
-    """What the forms in output.exports need, by the names of the options of `topdown export`."""
+    """Options of the formats in output.exports, named as the options of `topdown export`."""
 
     units: str | None = None
     """pl94, ppmf: the public directory of the release of the housing units."""
     header: str | None = None
-    """pl94: a file whose geographic header is taken."""
+    """pl94: a redistricting file whose geographic header is used."""
     geometry: str | None = None
     """geoparquet, gpkg: the file of the units' outlines."""
     query: str | None = None
-    """acs, geoparquet, gpkg, sdmx, xlsx: the query whose answers are written, by default all that the release has."""
+    """acs, geoparquet, gpkg, sdmx, xlsx: the query whose answers are written; by default all queries of the release."""
     state: str | None = None
-    """pl94: the state of a nation's release that is written."""
+    """pl94: the state to write from the release of a nation."""
+
+
+class PageSettings(TomlSection):
+    """Options of the page of a release, named as the options of `topdown page`."""
+
+    geometry: str | None = None
+    """The file of the smallest units' outlines, for a map."""
+    areas: list[str] = Field(default_factory=list)
+    """Tables of units and the districts that they are in; the page can then show these districts."""
 
 
 class DerivationConfig(TomlSection):
-    """What follows the draw, whatever the measurements come from: how they are projected, where the release is written.
+    """What a release and a projection have in common: how measurements are projected, and where the release is written.
 
-    ``folder``: the configuration file's, against which paths are resolved. ``not_in_fingerprint``: settings, and whole
-    sections, that decide no number of the release, by the reason why; every other one is in its `fingerprint`.
+    ``folder``: the configuration file's, relative to which paths are resolved. ``not_in_fingerprint``: settings, and
+    whole sections, that determine no number of the release, by the reason why; every other one is in its `fingerprint`.
     """
 
     not_in_fingerprint: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -221,10 +256,12 @@ class DerivationConfig(TomlSection):
                 "output.estimates_csv",
                 "output.tables",
                 "output.exports",
+                "output.page",
                 "output.replicates",
                 "output.style",
                 "output.language",
                 "exports",
+                "page",
             ),
             "how likely the margins of error beside the numbers hold, and which are written": (
                 "output.confidence",
@@ -239,11 +276,12 @@ class DerivationConfig(TomlSection):
     )
 
     title: str = ""
-    """What the release is called, in its codebook and manifest."""
+    """The title of the release, in its codebook and manifest."""
     projection: Projection = Projection()
     output: Output = Output()
     catalogue: CatalogueOptions = CatalogueOptions()
     exports: ExportsOptions = ExportsOptions()
+    page: PageSettings = PageSettings()
     folder: Path = Field(default=Path(), exclude=True)
 
     @property
@@ -252,23 +290,24 @@ class DerivationConfig(TomlSection):
         return self.path_of(self.output.directory)
 
     def path_of(self, written: str) -> Path:
-        """A path as it is written in the file, relative to the file."""
+        """The path that is ``written`` in the file, resolved relative to the file's folder."""
         return Path(os.path.normpath(self.folder / written))
 
     def resolved(self) -> dict[str, Any]:
-        """Every setting, defaults filled in, as JSON-able values."""
+        """Every setting, with defaults filled in, as values for JSON."""
         return self.model_dump(mode="json", by_alias=True)
 
-    def fingerprint(self, units: str | None = None, limits: str | None = None) -> str:
-        """SHA-256 of everything that decides what is released but the numbers that it is made from: of every setting,
-        without ``not_in_fingerprint``. ``units``: the digest of the public list of units, ``limits``: that of the
-        public table of limits.
+    def fingerprint(self, units: str | None = None, limits: str | None = None, areas: str | None = None) -> str:
+        """SHA-256 of everything that determines the release, except the input numbers: of every setting, without
+        ``not_in_fingerprint``. ``units``: the digest of the public list of units, ``limits``: that of the public table
+        of limits, ``areas``: that of the tables of areas that a spine is made of.
 
-        What a table names in another order is another configuration: answers have the order of their categories.
+        Another order of the keys of a table is another configuration: answers have the order of their categories.
         """
         settled = self.resolved()
         for names in self.not_in_fingerprint.values():
             for name in names:
                 section, _, setting = name.rpartition(".")
                 (settled[section] if section else settled).pop(setting, None)
-        return hashlib.sha256(json.dumps([settled, units, limits]).encode()).hexdigest()
+        tables = [units, limits, *([] if areas is None else [areas])]
+        return hashlib.sha256(json.dumps([settled, *tables]).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The configuration as JSON Schema, by which editors complete and check a TOML file while it is written."""
+"""The configuration as JSON Schema, with which editors complete and check a TOML file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from topdown.config.linked_settings import LinkedConfig
 from topdown.config.project_settings import ProjectConfig
 from topdown.config.reference import descriptions, sections_of
 from topdown.config.release import RunConfig
@@ -14,16 +15,19 @@ from topdown.config.study_settings import StudyConfig
 from topdown.errors import require_known
 
 MODELS: dict[str, type[BaseModel]] = {"release": RunConfig, "study": StudyConfig, "project": ProjectConfig}
-"""What a file may describe."""
+"""What a file may describe of one table."""
+
+KINDS: dict[str, type[BaseModel]] = {**MODELS, "linked": LinkedConfig}
+"""What a file may describe; of two linked tables docs/households.md has the settings."""
 
 
 def json_schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of the files that describe a ``kind`` of `MODELS`.
+    """The JSON Schema (2020-12) of the files that describe a ``kind`` of `KINDS`.
 
     Raises `ConfigError` for another kind.
     """
-    require_known(kind, MODELS, "kind of configuration")
-    schema = MODELS[kind].model_json_schema(by_alias=True)
+    require_known(kind, KINDS, "kind of configuration")
+    schema = KINDS[kind].model_json_schema(by_alias=True)
     found: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Topdown, the TOML file: {kind}",
@@ -31,15 +35,15 @@ def json_schema(kind: str) -> dict[str, Any]:
     }
     found["properties"].pop("folder", None)
     _tidied(found)
-    _described(found, MODELS[kind])
-    if kind != "project":
+    _described(found, KINDS[kind])
+    if "Input" in found["$defs"]:
         # Where rows are records, the cells follow from [schema].
         found["$defs"]["Input"]["required"].remove("cells")
     return found
 
 
 def _tidied(node: Any) -> None:
-    """Without pydantic's titles of properties, and descriptions as running text."""
+    """The schema without pydantic's titles of properties, and with descriptions on one line."""
     if isinstance(node, list):
         for one in node:
             _tidied(one)
@@ -56,7 +60,7 @@ def _tidied(node: Any) -> None:
 
 
 def _described(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Every setting with what the text below it says."""
+    """The schema with the description of every setting, from the text below its definition."""
     for section in sections_of(model):
         known = schema if section is model else schema["$defs"].get(section.__name__, {})
         for name, said in descriptions(section).items():

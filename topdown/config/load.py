@@ -1,4 +1,4 @@
-"""From a TOML file to a configuration; unknown keys are refused with the nearest known one."""
+"""Reads and validates a TOML file; unknown keys are refused with the nearest known one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from topdown.config.linked_settings import LinkedConfig
 from topdown.config.privacy import NoiseOptions, Privacy, budget_errors
 from topdown.config.project_settings import ProjectConfig
-from topdown.config.reference import FORMS, right_form
+from topdown.config.reference import form_of, right_form
 from topdown.config.release import RunConfig, contradictions
 from topdown.config.study_settings import StudyConfig
 from topdown.config.table_settings import GeographyOptions, Input
@@ -23,7 +24,7 @@ _LONGEST_SETTING = 25
 """A message quotes at most so many settings, and so much of each."""
 
 _LARGEST = 1 << 26
-"""Characters of a configuration; some devices have no end."""
+"""The most characters of a configuration; a device such as /dev/zero has no end."""
 
 _BACKSLASH = (
     r" (a backslash begins an escape: write paths as C:/data/table.csv, or 'C:\data\table.csv' in single quotes)"
@@ -35,21 +36,42 @@ Model = TypeVar("Model", bound=BaseModel)
 def load_config(path: str | Path) -> RunConfig:
     """The release that the TOML file at ``path`` describes.
 
-    Raises `ConfigError` naming the file and the key: a file that is not there or not TOML, an unknown key (with the
-    nearest known one), a value of the wrong kind, a seed, a section [study] or [measurements].
+    Raises `ConfigError` naming the file and the key: a file that does not exist or is not TOML, an unknown key (with
+    the nearest known one), a value of the wrong kind, a seed, a section [study] or [measurements].
     """
     settings = _settings(path)
     if "measurements" in settings:
         raise ConfigError(
-            f"{shown_path(path)}: names measurements that were drawn before (it has a section [measurements]), not a "
-            "confidential table: use `topdown project FILE`, or take the section out"
+            f"{shown_path(path)}: names existing measurements (it has a section [measurements]), not a "
+            "confidential table: use `topdown project FILE`, or remove the section"
         )
     if "study" in settings:
         raise ConfigError(
             f"{shown_path(path)}: describes a study (it has a section [study]), not a release: use `topdown study "
-            "FILE`, or take the section out"
+            "FILE`, or remove the section"
+        )
+    if "link" in settings:
+        raise ConfigError(
+            f"{shown_path(path)}: describes two linked tables (it has a section [link]), of which `topdown run` and "
+            "`topdown check` know; nothing else does yet"
         )
     return _validated(RunConfig, settings, Path(path))
+
+
+def describes_linked(path: str | Path) -> bool:
+    """Whether the TOML file at ``path`` describes two linked tables: it has a section [link]."""
+    return "link" in _settings(path)
+
+
+def load_linked(path: str | Path) -> LinkedConfig:
+    """The release of two linked tables that the TOML file at ``path`` describes.
+
+    Raises `ConfigError` as `load_config` does, and for a file without a section [link].
+    """
+    settings = _settings(path)
+    if "link" not in settings:
+        raise ConfigError(f"{shown_path(path)}: describes one table (it has no section [link]), not two linked ones")
+    return _validated(LinkedConfig, settings, Path(path))
 
 
 def load_study(path: str | Path) -> StudyConfig:
@@ -67,12 +89,12 @@ def load_study(path: str | Path) -> StudyConfig:
 
 
 def load_any(path: str | Path) -> RunConfig:
-    """The release or the study that the TOML file at ``path`` describes, by whether it has a section [study]."""
+    """The release or the study that the TOML file at ``path`` describes; a study has a section [study]."""
     return load_study(path) if "study" in _settings(path) else load_config(path)
 
 
 def load_project(path: str | Path) -> ProjectConfig:
-    """What the TOML file at ``path`` derives from measurements alone.
+    """The projection of existing measurements that the TOML file at ``path`` describes.
 
     Raises `ConfigError` as `load_config` does, and for a file without a section [measurements].
     """
@@ -96,8 +118,8 @@ def _settings(path: str | Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise ConfigError(
-            f"{shown_path(path)}: line {line:,} is not UTF-8, as TOML has to be; save the file again with the encoding "
-            "UTF-8"
+            f"{shown_path(path)}: line {line:,} is not UTF-8, which TOML requires; save the file again with the "
+            "encoding UTF-8"
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -106,14 +128,14 @@ def _settings(path: str | Path) -> dict[str, Any]:
     except ConfigError:
         raise
     except (ValueError, RecursionError) as error:
-        # Also for a number of thousands of digits, and for brackets within thousands of others.
+        # Also for a number of thousands of digits, and for brackets nested thousands deep.
         raise ConfigError(
             f"{shown_path(path)}: not TOML: {unquoted(str(error), LONGEST_LIST)}{_hint(error, text)}"
         ) from None
 
 
 def _hint(error: Exception, text: str) -> str:
-    """What may be meant where TOML cannot be read, to end the sentence."""
+    """A likely cause of an error in the TOML text, as the end of the sentence."""
     said = str(error)
     if "\\" in said or "hex" in said:
         return _BACKSLASH
@@ -121,30 +143,31 @@ def _hint(error: Exception, text: str) -> str:
     lines = text.splitlines()
     line = lines[int(found[1]) - 1] if found is not None and int(found[1]) <= len(lines) else ""
     if re.search(r"=\s*[0-9]+,[0-9]+\s*([,}].*|#.*)?$", line):
-        return " (decimals have a point: 1.5)"
+        return " (write decimals with a point: 1.5)"
     if "Cannot overwrite" in said or "Cannot declare" in said:
-        return " (a key or section that was given before: keep one of the two)"
+        return " (a key or section was given twice: keep one of the two)"
     if re.search(r"=\s*[^\s\"'\[{0-9tf+-]", line):
-        return ' (a text stands in quotes: name = "value")'
+        return ' (write a text in quotes: name = "value")'
     return ""
 
 
 def _validated(model: type[Model], settings: dict[str, Any], path: Path) -> Model:
     if "folder" in settings:
         raise ConfigError(
-            f"{shown_path(path)}: unknown key folder; paths are relative to the file, output.directory among them"
+            f"{shown_path(path)}: unknown key folder; paths, including output.directory, are relative to the file"
         )
     try:
         return model.model_validate({**settings, "folder": path.parent})
     except ValidationError as error:
         found = _by_setting(error.errors(), model)
-    found += [said for said in _in_other_sections(settings) if not any(said in one for one in found)]
+    others = [] if model is LinkedConfig else _in_other_sections(settings)
+    found += [said for said in others if not any(said in one for one in found)]
     more = f"; and {len(found) - _MOST_ERRORS} more" if len(found) > _MOST_ERRORS else ""
     raise ConfigError(f"{shown_path(path)}: " + "; ".join(found[:_MOST_ERRORS]) + more)
 
 
 def _by_setting(errors: list[Any], model: type[BaseModel]) -> list[str]:
-    """What is wrong, one sentence for every setting: what is wrong in many places of it is shown at the first."""
+    """The errors, one sentence for every setting; of errors in many places of a setting, the first is shown."""
     grouped: dict[Any, list[Any]] = {}
     for one in errors:
         unknown = one["type"] == "extra_forbidden"
@@ -153,21 +176,26 @@ def _by_setting(errors: list[Any], model: type[BaseModel]) -> list[str]:
 
 
 def _of_one_setting(group: list[Any], model: type[BaseModel]) -> str:
-    """What is wrong with a setting: of one that has several forms, all that it may have; of many faults the first."""
-    forms = [one for one in group if one["type"] in FORMS and str(one["loc"][-1]) in ("str", *_names_of_forms(one))]
+    """The error of a setting. If the setting has several allowed forms, the sentence names them all; of several errors
+    it shows the first.
+    """
+    told = [(form, one) for one in group if (form := form_of(one)) is not None]
+    forms = [form for form, one in told if str(one["loc"][-1]) in (*_SCALARS, *_names_of_forms(one))]
     if len(forms) == len(group) > 1:
-        return _in_words({**group[0], "forms": [one["type"] for one in group]}, model)
+        return _in_words({**group[0], "loc": group[0]["loc"][:-1], "forms": forms}, model)
     return _in_words(group[0], model) + (f" (and {len(group) - 1} more like it)" if len(group) > 1 else "")
 
 
 def _names_of_forms(error: Any) -> tuple[str, ...]:
-    """How pydantic calls the form that it tried last, at the end of a setting's path."""
+    """The last elements of a setting's path in which pydantic names the form that it tried."""
     last = str(error["loc"][-1])
     return (last,) if last.startswith(_ALTERNATIVES) else ()
 
 
 def _in_other_sections(settings: dict[str, Any]) -> list[str]:
-    """What is wrong beside what keeps sections from being read: between those that can be, and in the budget."""
+    """Further errors, if some sections cannot be read: contradictions between those that can, and errors of the
+    budget.
+    """
     table, geography = _section_of(Input, settings, "input"), _section_of(GeographyOptions, settings, "geography")
     privacy, noise = _section_of(Privacy, settings, "privacy"), _section_of(NoiseOptions, settings, "noise")
     found = (
@@ -175,8 +203,8 @@ def _in_other_sections(settings: dict[str, Any]) -> list[str]:
         if table is None or geography is None
         else contradictions(table, geography, has_attributes="schema" in settings)
     )
-    if privacy is not None:
-        levels = None if geography is None else geography.level_names
+    if privacy is not None and privacy.preset is None:
+        levels = None if geography is None else geography.measured_names
         found += map(str, budget_errors(privacy, NoiseOptions() if noise is None else noise, levels))
     return found
 
@@ -188,24 +216,25 @@ def _section_of(model: type[Model], settings: dict[str, Any], name: str) -> Mode
         return None
 
 
+_SCALARS = ("str", "int", "float", "bool")
 _ALTERNATIVES = ("function-", "list[", "dict[", "literal[", "constrained-")
-"""How pydantic calls, in the path of a setting, one of the forms that it may have."""
+"""How pydantic's path of a setting names one of the forms that it may have."""
 
 
 def _in_words(error: Any, model: type[BaseModel]) -> str:
     """One of pydantic's errors as a sentence that names the key and what to do."""
     parts = [str(part) for part in error["loc"] if not str(part).startswith(_ALTERNATIVES)]
     parts = parts[:-1] if len(parts) > 2 and parts[-1] == "str" else parts
-    # Where a table was given for a configuration, its counts are keys.
+    # Where a table of counts was given as the configuration, keys may be counts.
     where = unquoted(".".join("(not shown)" if may_hold_a_count(part) else part for part in parts))
     if error["type"] == "missing":
         return f"{where} is missing; give it"
-    if not parts:  # what sections say together: its value would be the whole file
+    if not parts:  # a contradiction between sections: the value would be the whole file
         return str(error["msg"].removeprefix("Value error, "))
     if error["type"] != "extra_forbidden":
         said = right_form(parts, error) or error["msg"].removeprefix("Value error, ")
         given = error["input"]
-        # What a section says together, and what would be its whole text, is not quoted.
+        # For a contradiction within a section, the value would be the whole section, and is not quoted.
         is_whole = isinstance(given, dict) or (isinstance(given, list) and any(isinstance(one, dict) for one in given))
         return f"{where}: {said}" + ("" if is_whole else f" (is {shown(given, _LONGEST_SETTING)})")
     key = str(error["loc"][-1])
@@ -213,8 +242,8 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
         return f"unknown key {where}: a study's seed is study.seed"
     if "seed" in key.lower():
         return (
-            f"{where}: a release draws from the operating system's entropy and takes no seed, which would publish the "
-            "noise; seeds exist in studies only"
+            f"{where}: a release draws from the operating system's entropy and has no seed, which would reveal the "
+            "noise; only studies have seeds"
         )
     fields = _section(model, error["loc"][:-1]).model_fields
     known = [field.alias or name for name, field in fields.items() if name != "folder"]
@@ -230,12 +259,12 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
 
 
 def _section(model: type[BaseModel], keys: tuple[Any, ...]) -> type[BaseModel]:
-    """The model of the section to which a path of keys leads."""
+    """The model of the section at a path of keys."""
     for key in keys:
         field = model.model_fields.get(str(key))
         if field is None:
             continue
-        # Of a section that may be left out the annotation names None too.
+        # The annotation of an optional section includes None.
         for kind in (field.annotation, *get_args(field.annotation)):
             if isinstance(kind, type) and issubclass(kind, BaseModel):
                 model = kind

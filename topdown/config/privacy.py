@@ -1,11 +1,11 @@
-"""[privacy], [noise] and [ledger]: the budget, the noise that it buys, and where it is accounted for."""
+"""[privacy], [noise] and [ledger]: the budget, the noise, and the ledger in which the budget is reserved."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, StrictInt, model_validator
+from pydantic import BeforeValidator, Field, Strict, StrictInt, model_validator
 
 from topdown.config.toml_section import Exact, TomlSection
 from topdown.errors import BudgetError
@@ -18,35 +18,41 @@ _OF_PRESETS = ("mechanism", "epsilon", "rho", "delta", "shares", "neighbours", "
 
 
 class Privacy(TomlSection):
-    """Mechanism and budget. Numbers are taken as they are written; fractions are written "1/3"."""
+    """Mechanism and budget. Numbers are read exactly as written; a fraction is written as "1/3"."""
 
     mechanism: str = "geometric"
     """The noise: "geometric" or "laplace" for a budget epsilon, "discrete-gaussian" or "gaussian" for a budget rho."""
     epsilon: Exact | None = None
-    """The budget of pure differential privacy, of the whole release. For a Gaussian mechanism, with delta: the total
-    (epsilon, delta)."""
+    """The epsilon of pure differential privacy, for the whole release. For a Gaussian mechanism, with delta: the total
+    (epsilon, delta).
+    """
     rho: Exact | None = None
-    """The budget of zero-concentrated differential privacy, of the whole release."""
+    """The rho of zero-concentrated differential privacy, for the whole release."""
     delta: Exact | None = None
     """The delta of the (epsilon, delta) statement of a Gaussian mechanism; 1e-10 where it is left out."""
     shares: dict[str, Exact | dict[str, Exact]] | None = None
     """The part of the budget of every level, or of every query of a level; they add up to 1. Equal parts where it is
     left out."""
     neighbours: str = "add-remove"
-    """Which tables must look alike: those that differ by one unit more or less ("add-remove"), or by one unit that
-    moves ("substitute")."""
+    """Which tables are neighbours, between which privacy is defined: those that differ by one unit more or less
+    ("add-remove"), or by the values of one unit ("substitute").
+    """
     invariants: list[str] | dict[str, list[str]] = Field(default_factory=list)
-    """Levels, or queries by level, that are published exactly. They are not protected."""
+    """Levels, or queries by level, that are published exactly, without protection."""
     unit: str = "person"
-    """What is protected, in words: one of these changes every query by 1."""
+    """The unit of privacy, in words: one of these changes every query by 1."""
     grid_bits: StrictInt = 10
     """The continuous mechanisms draw on a grid of 2^-grid_bits."""
     accept_no_protection: bool = False
-    """Release also where the noise of a level is almost always 0, which is refused otherwise."""
+    """Release even if the noise of a level is almost always 0, which is refused otherwise."""
     preset: str | None = None
-    """A plan that was used, such as "pl94-2020-us", in place of mechanism, budget, shares, neighbours and unit."""
+    """A plan that was used in practice, such as "pl94-2020-us", in place of mechanism, budget, shares, neighbours and
+    unit.
+    """
     only_child: str = MEASURE
-    """"move-up" gives the share of a unit that is its parent's only child to the parent."""
+    """"measure" measures a unit that is its parent's only child like any other; "move-up" gives its share to the
+    parent.
+    """
 
     @model_validator(mode="after")
     def _one_plan(self) -> Privacy:
@@ -64,12 +70,16 @@ class Privacy(TomlSection):
         return preset(str(self.preset)).plan(levels, invariants=self.invariants, only_child=self.only_child)
 
     def plan(self) -> Plan:
-        """The plan that this section describes. Raises `BudgetError` where it is not well defined."""
+        """The plan that this section describes. Raises `BudgetError` if it is not well defined."""
         return Plan(**self.arguments())
 
     def arguments(self) -> dict[str, Any]:
-        """What `topdown.Plan` is given."""
+        """The arguments of `topdown.Plan`."""
         return self.model_dump(exclude={"accept_no_protection", "preset"})
+
+
+_Whole = Annotated[int, BeforeValidator(lambda one: int(one) if isinstance(one, float) and one.is_integer() else one)]
+"""A whole number, which may be written as 1e6."""
 
 
 class NoiseOptions(TomlSection):
@@ -77,13 +87,14 @@ class NoiseOptions(TomlSection):
 
     bounds: str | dict[str, str] = NONE
     """"none", "boundary-inflated", "truncated" or "normalized", for all levels or by level."""
-    upper: int | dict[str, int] | None = None
-    """A public number that no count passes, for all levels or by level."""
-    within: dict[str, list[tuple[int | float, int | float]]] | None = None
-    """By level the public intervals [low, high] that counts lie in, in place of 0 to upper; inf for no end."""
+    upper: _Whole | dict[str, _Whole] | None = None
+    """A public number that no count exceeds, for all levels or by level."""
+    within: dict[str, list[Annotated[tuple[int | float, int | float], Strict(False)]]] | None = None
+    """By level, the public intervals [low, high] in which the counts lie, in place of 0 to upper; inf for no limit."""
     calibration: str = CALIBRATED
-    """"uncorrected" takes the textbook's scale for truncated and normalized noise, which costs more than the budget
-    says, and is charged so."""
+    """"true-epsilon" chooses the scale of truncated and normalized noise so that the budget holds; "uncorrected" takes
+    the textbook scale, whose privacy loss is larger than the budget, and accounts for that loss.
+    """
 
 
 _ASPECTS = (
@@ -95,13 +106,12 @@ _ASPECTS = (
     ("only_child",),
 )
 _SOUND: dict[str, Any] = {"epsilon": 1}
-"""A plan that is well defined, in whose stead one aspect after the other is tried."""
+"""A well-defined plan, in which one aspect after the other is replaced."""
 
 
 def budget_errors(privacy: Privacy, noise: NoiseOptions, levels: Sequence[str] | None) -> list[BudgetError]:
-    """All that is wrong with a plan, aspect by aspect, where it is not well defined; ``levels``: those that there are.
-
-    A plan by itself stops at the first.
+    """All errors of a plan that is not well defined, aspect by aspect; ``levels``: those of the geography. `Plan`
+    itself reports only the first.
     """
     settings = privacy.arguments()
     found: list[BudgetError] = []
@@ -122,9 +132,9 @@ def budget_errors(privacy: Privacy, noise: NoiseOptions, levels: Sequence[str] |
 
 
 class LedgerOptions(TomlSection):
-    """The ledger in which the release's budget is reserved before the first draw."""
+    """The ledger in which the release's budget is reserved before noise is drawn."""
 
     path: str
-    """The ledger's file; `topdown ledger init` makes one."""
+    """The ledger's file, which `topdown ledger init` makes."""
     dataset: str
     """The name of the confidential data set in the ledger."""

@@ -1,4 +1,4 @@
-"""A release that is derived from measurements alone."""
+"""The file of `topdown project`: a release that is made from existing measurements only."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class MeasurementsOptions(TomlSection):
     product: str | None = None
     """The product of the noisy measurement files, such as "pl94-2020-us"."""
     state: str | None = None
-    """Of noisy measurement files: the state, by its two digits."""
+    """For noisy measurement files: the state, as its two-digit FIPS code."""
     levels: list[str] | None = None
-    """Of noisy measurement files: the levels to read."""
+    """For noisy measurement files: the levels to read."""
     total: int | None = Field(default=None, ge=0)
-    """Of noisy measurement files: the state's total, where it was published exactly elsewhere."""
+    """For noisy measurement files: the state's total, if it was published exactly elsewhere."""
     incomplete: bool = False
-    """Of noisy measurement files: take files in which measurements are missing, too."""
+    """For noisy measurement files: also accept files in which measurements are missing."""
 
     @model_validator(mode="after")
     def _alone(self) -> Self:
@@ -36,12 +36,12 @@ class MeasurementsOptions(TomlSection):
             name for name in ("state", "levels", "total", "incomplete") if getattr(self, name) not in (None, False)
         ]
         if self.product is None and given:
-            raise ValueError(f"{given[0]} is of noisy measurement files; give product too, or take it out")
+            raise ValueError(f"{given[0]} is for noisy measurement files; give product too, or leave it out")
         return self
 
 
 class ProjectConfig(DerivationConfig):
-    """A release from measurements that were drawn before: another projection of the same noise, at no budget."""
+    """A release from existing measurements: another projection of the same noise, which spends no budget."""
 
     not_in_fingerprint: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         {**DerivationConfig.not_in_fingerprint, "measurements are known by their digest": ("measurements",)}

@@ -1,4 +1,4 @@
-"""The configuration as a page to read: every section with its settings, their defaults, and an example."""
+"""The configuration as a page of Markdown: every section with its settings, their defaults, and an example."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ EXAMPLES = {
     "geography": '[geography]\nlevels = ["nation", "state", "county"]\nnames = { county = "county_name" }',
     "geography.widths": "[geography.widths]\nstate = 2\ncounty = 5",
     "geography.names": '[geography.names]\ncounty = "county_name"',
+    "geography.spine": (
+        '[geography.spine]\nlevels = ["county", "school x county", "pieces x tract"]\n'
+        'areas = { school = "school.csv", place = "place.csv" }\ncap = "none"'
+    ),
     "privacy": "[privacy]\nepsilon = 1.0\nshares = { nation = 0.2, state = 0.3, county = 0.5 }",
     "privacy.shares": '[privacy.shares]\nstate = "1/4"\ncounty = { total = "1/4", detailed = "1/2" }',
     "privacy.invariants": '[privacy.invariants]\nstate = ["total"]',
@@ -44,6 +48,7 @@ EXAMPLES = {
     ),
     "catalogue": '[catalogue]\npublisher = "Office of Statistics"\nlicence = "CC-BY-4.0"\nperiod = "2020-04-01"',
     "exports": '[exports]\ngeometry = "counties.geojson"\nquery = "total"',
+    "page": '[page]\ngeometry = "counties.geojson"\nareas = ["districts.csv"]',
     "measurements": '[measurements]\npath = "output/public"',
     "study": '[study]\nreplicates = 1000\ngroups = ["region"]',
     "study.groups": '[[study.groups]]\ncolumns = ["region"]\nname = "Region"',
@@ -63,8 +68,8 @@ EXAMPLES = {
 
 
 def right_form(path: Sequence[str], error: Any) -> str | None:
-    """What to write for the setting at ``path`` where pydantic finds an ``error`` in its form or its size; None where
-    the error is of another sort. ``error["forms"]``: the types of all errors, of a setting that may have several forms.
+    """What to write for the setting at ``path`` if pydantic's ``error`` is about its type or size; None for any other
+    error. ``error["forms"]``: the forms of all errors, for a setting that may have several forms.
     """
     kind, given, limits = error["type"], error["input"], error.get("ctx") or {}
     if kind in _LIMITS:
@@ -73,19 +78,24 @@ def right_form(path: Sequence[str], error: Any) -> str | None:
         return f"give a number {_LIMITS[kind]} {next(iter(limits.values())):g}{as_part}"
     if kind == "too_short":
         example = _example(path, "list_type")
-        return "is empty; give at least one" if example is None else f"is empty; give some, such as {example}"
-    if kind not in FORMS:
+        return "is empty; give at least one" if example is None else f"is empty; give at least one, such as {example}"
+    form = form_of(error)
+    if form is None:
         return None
-    kinds = dict.fromkeys(FORMS[one] for one in error.get("forms", [kind]))
-    said = f"give {' or '.join(kinds)}"
+    said = f"give {' or '.join(dict.fromkeys(error.get('forms', [form])))}"
     if kind == "list_type" and isinstance(given, str) and len(given) <= LONGEST_PIECE:
         return f"{said}: {path[-1]} = [{json.dumps(given, ensure_ascii=False)}]"
     example = _example(path, kind)
     return said if example is None else f"{said}, such as {example}"
 
 
+def form_of(error: Any) -> str | None:
+    """The form that one of pydantic's errors asks for, in words; None where it is of another sort."""
+    return str(error["ctx"]["expected"]) if error["type"] == "literal_error" else _FORMS.get(error["type"])
+
+
 def _example(path: Sequence[str], kind: str) -> str | None:
-    """TOML of the setting at ``path``: its own line where one of the section's example has it."""
+    """TOML of the setting at ``path``: a line of the section's example, if it has the setting."""
     if kind not in _TABLES:
         return None
     at = next((name for size in range(len(path), 0, -1) if (name := ".".join(path[:size])) in EXAMPLES), None)
@@ -103,7 +113,7 @@ _LIMITS = {
     "greater_than_equal": "of at least",
 }
 _TABLES = ("dict_type", "model_type", "model_attributes_type", "list_type", "tuple_type")
-FORMS = {
+_FORMS = {
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a table"),
     **dict.fromkeys(("list_type", "tuple_type"), "a list"),
     **dict.fromkeys(("string_type",), "a text in quotes"),
@@ -111,11 +121,11 @@ FORMS = {
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
 }
-"""What pydantic's errors of form ask for, by their types."""
+"""What to give, by the type of pydantic's error."""
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """What the text below every setting of ``model`` says of it, those of the models that it extends included."""
+    """The descriptions of the settings of ``model`` and of its base classes, from the text below each definition."""
     found: dict[str, str] = {}
     for one in reversed([kind for kind in model.__mro__ if issubclass(kind, BaseModel) and kind is not BaseModel]):
         body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
@@ -142,7 +152,7 @@ def reference(models: dict[str, type[BaseModel]]) -> str:
         "# The TOML file",
         "",
         "A release, a study and a projection of measurements are each described by a TOML file. This page is made from "
-        "the program's own definitions. `topdown schema` prints them as JSON Schema, by which editors complete and "
+        "the program's own definitions. `topdown schema` prints them as JSON Schema, with which editors complete and "
         "check a file.",
         "",
     ]
@@ -153,7 +163,7 @@ def reference(models: dict[str, type[BaseModel]]) -> str:
                 sections.setdefault(field.alias or name, (kind, model, name, field))
     for path in [path for path in EXAMPLES if path in sections]:
         kind, model, name, field = sections[path]
-        needed = "needed" if field.is_required() else "may be left out"
+        needed = "required" if field.is_required() else "optional"
         lines += [*_section(path, field, descriptions(model).get(name, "")), f"In the file of a {kind}: {needed}.", ""]
         lines += _tables(path, field)
     return "\n".join(lines).rstrip() + "\n"
@@ -189,7 +199,7 @@ def _tables(path: str, field: FieldInfo) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The section that an annotation names, alone, in a list or beside None."""
+    """The section that an annotation names, alone, in a list or in a union with None."""
     if isinstance(annotation, type):
         return annotation if issubclass(annotation, BaseModel) else None
     return next((found for found in map(_model_in, get_args(annotation)) if found is not None), None)

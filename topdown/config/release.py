@@ -1,4 +1,4 @@
-"""A release: the sections of a run's file together."""
+"""The file of `topdown run`: all sections of a release."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from topdown.wording import shown
 from topdown.workload import DETAILED, Schema
 from topdown.workload.answer_tables import answer_tables
 from topdown.workload.redistricting import PERSONS
+from topdown.workload.schema import MOST_CELLS
 
 
 def contradictions(table: Input, geography: GeographyOptions, *, has_attributes: bool) -> list[str]:
-    """What is wrong with [input] and [geography] taken together, in words."""
+    """The contradictions between [input] and [geography], in words."""
     found = []
     taken = geography.columns | ({} if table.geoid is None else {table.geoid: "the column of codes"})
     found += [
-        f"input.cells names {shown(cell)}, which is {taken[cell]}: cells are the columns of counts; take it out of one "
+        f"input.cells names {shown(cell)}, which is {taken[cell]}: cells are the columns of counts; remove it from one "
         "of the two"
         for cell in table.cells
         if cell in taken
@@ -40,11 +41,11 @@ def contradictions(table: Input, geography: GeographyOptions, *, has_attributes:
     ]
     if not (table.kind.cells_are_columns or has_attributes) and (table.kind.counted or len(table.cells) > 1):
         found.append(
-            f'input.rows = "{table.rows}" needs a section [schema] with the columns that say which category a row is '
-            "of, and all of their categories; where nothing but records is counted, give cells one name"
+            f'input.rows = "{table.rows}" needs a section [schema] with the columns that give the category of a row, '
+            "and all of their categories; if only the number of records is counted, give cells one name"
         )
     if not table.kind.cells_are_columns and geography.fill is not None:
-        found.append("geography.fill is for tables with a row per leaf; give records their units at every level")
+        found.append("geography.fill is for tables with a row per leaf; give every record its units at all levels")
     if geography.levels is not None and table.geoid not in (None, geography.levels[-1]):
         found.append(
             f"input.geoid is {shown(table.geoid)}, and with geography.levels the leaves are identified by their column "
@@ -52,7 +53,7 @@ def contradictions(table: Input, geography: GeographyOptions, *, has_attributes:
         )
     coded = [*(geography.levels or ()), *([] if table.geoid is None else [table.geoid])]
     found += [
-        f"input.pad_zeros names {shown(name)}, which is no column of codes; {suggest(name, coded)}"
+        f"input.pad_zeros names {shown(name)}, which is not a column of codes; {suggest(name, coded)}"
         for name in table.pad_zeros
         if name not in coded
     ]
@@ -62,15 +63,16 @@ def contradictions(table: Input, geography: GeographyOptions, *, has_attributes:
 
 
 def _rows_of(table: dict[str, Any]) -> RowKind:
-    """What the rows of a section [input] are; of an unknown kind, which is refused later, as of units."""
+    """The kind of rows of a section [input]; for an unknown kind, which is refused later, that of units."""
     usual = ROWS["leaves"]
     rows = table.get("rows")
     return ROWS.get(rows, usual) if isinstance(rows, str) else usual
 
 
 def _with_spine(settings: Any) -> Any:
-    """``settings`` with the levels and, where neither a preset nor they themselves have some, the attributes of the
-    redistricting file that they name, if they do."""
+    """``settings`` with the levels of the redistricting file that they name, if any, and with its attributes unless a
+    preset or they themselves have some.
+    """
     table = settings.get("input")
     if not isinstance(table, dict) or not _rows_of(table).known_layout:
         return settings
@@ -108,24 +110,28 @@ class RunConfig(DerivationConfig):
     ledger: LedgerOptions | None = None
     # "schema" is a method of pydantic's models, so the section [schema] has another name here.
     attributes: dict[str, list[str]] | None = Field(default=None, alias="schema")
-    """The attributes of a record with their categories. The cells are the product of the attributes."""
+    """The attributes of a record, each with its categories. The cells are all combinations of categories."""
     recodes: dict[str, dict[str, dict[str, list[str]]]] = Field(default_factory=dict)
-    """Coarser versions of an attribute, by attribute and name: which categories make up each group. Queries may name
-    them."""
+    """Coarser versions of an attribute, by attribute and name: the categories of each group. Queries may name them."""
     zeros: list[dict[str, str | list[str]]] = Field(default_factory=list)
-    """Combinations of categories that no record can have (structural zeros). What is not named may be any."""
+    """Combinations of categories that no record can have (structural zeros). Attributes that are not named may have any
+    category.
+    """
     bounds: BoundsOptions | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _cells_of_schema(cls, settings: Any) -> Any:
-        """Where rows are records, the cells are the product of the attributes; of a redistricting file both are known,
-        and so are its units."""
+        """If rows are records, the cells are the product of the attributes; for a redistricting file, cells, attributes
+        and units are known.
+        """
         settings = _with_spine(settings)
         table, attributes = settings.get("input"), settings.get("schema")
         privacy = settings.get("privacy")
-        if attributes is None and isinstance(privacy, dict) and privacy.get("preset") in PRESETS:
-            attributes = PRESETS[privacy["preset"]].schema.to_mappings()["attributes"]
+        name = privacy.get("preset") if isinstance(privacy, dict) else None
+        known = PRESETS.get(name) if isinstance(name, str) else None
+        if attributes is None and known is not None and known.released:
+            attributes = known.schema.to_mappings()["attributes"]
             settings = {**settings, "schema": attributes}
         if not isinstance(table, dict) or "cells" in table or not isinstance(attributes, dict):
             return settings
@@ -134,7 +140,7 @@ class RunConfig(DerivationConfig):
         try:
             schema = Schema.from_mapping(attributes)
         except (ConfigError, TypeError):
-            return settings  # what is wrong with it is said where it is looked at
+            return settings  # errors in it are reported where it is validated
         schema.require_listable()
         return {**settings, "input": {**table, "cells": list(schema.cells())}}
 
@@ -142,6 +148,11 @@ class RunConfig(DerivationConfig):
     def _meant(self) -> RunConfig:
         require_nameable(self.input.cells)
         found = contradictions(self.input, self.geography, has_attributes=self.attributes is not None)
+        if not self.is_released and (self.has_schema or len(self.input.cells) != 1):
+            found = [
+                f"{self.too_large}: `topdown spine` and `topdown check` are for the total; give a table with a column "
+                'of totals, such as cells = ["persons"], and no [schema]'
+            ]
         if self.has_schema:
             try:
                 self.schema_of_cells.codes(self.input.cells)
@@ -154,6 +165,8 @@ class RunConfig(DerivationConfig):
                 found.append(f"output.tables: {error}")
             else:
                 self.output.require_wide(self.input.cells, self.schema_of_cells)
+                if self.geography.spine is not None and self.geography.spine.areas:
+                    self.output.require_areas(None if self.by_family else self.input.cells, self.schema_of_cells)
             try:
                 cells = not self.asks_queries or self.output.estimates is True
                 self.output.require_margins(self.geography.level_names, cells=cells)
@@ -166,10 +179,10 @@ class RunConfig(DerivationConfig):
     @property
     def schema_of_cells(self) -> Schema:
         """The attributes whose product the cells are, from [schema], [recodes] and [[zeros]]; without a schema, the
-        attribute "cell". With a preset its recodes and zeros are there too, where the attributes are its own.
+        attribute "cell". With a preset, they include its recodes and zeros, if the attributes are those of the preset.
         """
         attributes, recodes, zeros = self.attributes or {"cell": self.input.cells}, dict(self.recodes), list(self.zeros)
-        if self.privacy.preset is not None:
+        if self.privacy.preset is not None and PRESETS[self.privacy.preset].released:
             known = PRESETS[self.privacy.preset].schema.to_mappings()
             if known["attributes"] == attributes:
                 recodes = known["recodes"] | recodes
@@ -177,33 +190,57 @@ class RunConfig(DerivationConfig):
         return Schema.from_mapping(attributes, recodes, zeros)
 
     @property
+    def is_released(self) -> bool:
+        """Whether a release can be made by the preset, if there is one."""
+        return self.privacy.preset is None or PRESETS[self.privacy.preset].released
+
+    @property
+    def too_large(self) -> str:
+        """Why no release is made by the preset, in words."""
+        known = PRESETS[str(self.privacy.preset)]
+        second = " and those of a second histogram" if known.beside else ""
+        return (
+            f"privacy.preset = {shown(known.name)} is a plan of {known.schema.n_cells:,} cells{second}, and a release "
+            f"has at most {MOST_CELLS:,} of one schema"
+        )
+
+    def require_released(self) -> None:
+        """Refuse a preset by which no release can be made. Raises `ConfigError`."""
+        if not self.is_released:
+            raise ConfigError(
+                f"{self.too_large}: none is made by it; for a release give [privacy.shares] of your own to the levels"
+            )
+
+    @property
     def has_schema(self) -> bool:
-        """Whether the configuration says what the cells mean."""
+        """Whether the configuration has attributes for the cells."""
         return self.attributes is not None or bool(self.recodes) or bool(self.zeros)
 
     @property
     def counted_columns(self) -> list[str]:
-        """The columns of the table that say what is counted."""
+        """The columns of the table with counts or attributes."""
         if self.input.kind.cells_are_columns:
             return list(self.input.cells)
         return [*(self.attributes or {}), *([] if self.input.count is None else [self.input.count])]
 
     @property
     def asks_queries(self) -> bool:
-        """Whether anything but the cells themselves is measured or published exactly, so that the schema matters."""
+        """Whether other queries than the cells are measured or published exactly, so that the schema matters."""
         if self.privacy.preset is not None:
-            return True
+            return PRESETS[self.privacy.preset].released
         shares = [part for part in (self.privacy.shares or {}).values() if isinstance(part, dict)]
         return isinstance(self.privacy.invariants, dict) or any(set(part) != {DETAILED} for part in shares)
 
     @property
     def by_family(self) -> bool:
-        """Whether non-negative numbers are made family by family, as several queries and limits ask for."""
+        """Whether the non-negative projection is made family by family, as it is with several queries and with
+        limits.
+        """
         return self.asks_queries or self.bounds is not None
 
     @property
     def limits_path(self) -> Path | None:
-        """The path of the public table of limits, None where there is none."""
+        """The path of the public table of limits, None if there is none."""
         return None if self.bounds is None else self.path_of(self.bounds.path)
 
     @property
@@ -213,21 +250,31 @@ class RunConfig(DerivationConfig):
 
     @property
     def units_path(self) -> Path | None:
-        """The path of the public list of units, None where the confidential table is the list."""
+        """The path of the public list of units, None if the units come from the confidential table."""
         listed = self.geography.units
         return None if listed is None else self.path_of(listed)
 
     def plan(self) -> Plan:
-        """The plan of the release, with its bounds. Raises `BudgetError` where it is not well defined, with all that is
-        wrong, the levels that it names included.
+        """The plan of the release, with its bounds; by a preset of which no release is made, that of the total.
+
+        Raises `BudgetError` if it is not well defined, with all errors, including levels that do not exist.
         """
         if self.privacy.preset is not None:
             if self.noise != NoiseOptions():
                 raise BudgetError(f"preset {shown(self.privacy.preset)} has its own noise; leave [noise] out")
-            return self.privacy.preset_plan(self.geography.level_names)
-        found = budget_errors(self.privacy, self.noise, self.geography.level_names)
+            if not self.is_released:
+                from topdown.planning.totals import plan_of_total
+
+                return plan_of_total(
+                    PRESETS[self.privacy.preset],
+                    self.geography.measured_names,
+                    invariants=self.privacy.invariants,
+                    only_child=self.privacy.only_child,
+                )
+            return self.privacy.preset_plan(self.geography.measured_names)
+        found = budget_errors(self.privacy, self.noise, self.geography.measured_names)
         if found:
-            # What is written wrongly is corrected first, whatever is wrong with the budget beside it.
+            # Errors of type are reported first, before those of the budget.
             kind = PlanError if any(isinstance(error, PlanError) for error in found) else BudgetError
             raise kind("; ".join(map(str, found)))
         return Plan(**self.privacy.arguments(), **self.noise.model_dump())

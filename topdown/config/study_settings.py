@@ -1,4 +1,4 @@
-"""[study]: how a release's errors are simulated, and what is looked at."""
+"""[study]: how a release's errors are simulated, and which results are studied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from topdown.wording import listed, shown
 from topdown.workload import TOTAL, Query, Schema
 
 _MOST_ANSWERS, _FEW_ANSWERS = 60, 12
-"""Answers that a study follows at most, and of a query that it follows unasked."""
+"""The most answers that a study follows, and the most of a query that it follows by default."""
 
 
 def _as_list(value: Any) -> Any:
@@ -36,7 +36,7 @@ class ThresholdOptions(TomlSection):
     cell: str
     """The cell, or the answer to a query, that is compared."""
     cutoff: float = Field(allow_inf_nan=False)
-    """Above which number the decision is yes."""
+    """The decision is yes above this number."""
     among: list[str] = Field(default_factory=list)
     """Compare the cell's share of the sum of these cells, of which it is one."""
     per: list[str] = Field(default_factory=list)
@@ -51,36 +51,40 @@ class ThresholdOptions(TomlSection):
 
 
 class RuleOptions(TomlSection):
-    """A rule of a law or a fund: who is eligible, what is paid, or a figure, as expressions over counts and columns."""
+    """A rule of a law or a fund: who is eligible, what is paid, or an indicator, as expressions over counts and
+    columns.
+    """
 
     name: str = ""
-    """What the report calls it; of a preset what stands before the names of its rules."""
+    """Its name in the report; for a preset, the prefix of the names of its rules."""
     preset: str | None = None
     """Rules by name: "title-1", "section-203", "redistricting", "seats", "cohesion" or "suppression"."""
     eligible: str = ""
     """A yes-or-no decision, such as "children >= 10 and children > 0.02 * school_age"."""
     amount: str = ""
-    """What a unit is paid of a fund, in proportion, if it is eligible: such as "0.4 * spending * children"."""
+    """The amount to which a unit's payment from a fund is proportional, if it is eligible, such as "0.4 * spending *
+    children".
+    """
     figure: str = ""
-    """A number, such as "(highest(population) - lowest(population)) / mean(population)"."""
+    """One number for all units, such as "(highest(population) - lowest(population)) / mean(population)"."""
     level: str | None = None
     """The level of the units; the lowest where it is left out."""
     areas: str | None = None
     """A file with the units of the lowest level and their areas, such as districts; the rule is then for these."""
     columns: str | None = None
-    """A file with exact and public numbers: a row per unit or area, whose first column is its GEOID or name."""
+    """A file of exact, public numbers: a row per unit or area, whose first column is its GEOID or name."""
     sums: dict[str, list[str]] = Field(default_factory=dict)
     """Names for sums of cells, for use in expressions."""
     floor: str | dict[str, Any] = ""
-    """What a unit is paid at least: an expression, or { column = "prior", share = 0.85 }."""
+    """The least that a unit is paid: an expression, or { column = "prior", share = 0.85 }."""
     ceiling: str = ""
-    """What a unit is paid at most, as an expression."""
+    """The most that a unit is paid, as an expression."""
     total: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """What a fund pays out in all, where there is a floor or a ceiling."""
+    """The total that a fund pays out, if there is a floor or a ceiling."""
     seats: int | None = Field(default=None, ge=1)
-    """Of the preset "seats": how many there are."""
+    """For the preset "seats": the number of seats."""
     least: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Of the preset "suppression": below which count nothing is shown."""
+    """For the preset "suppression": counts below this one are suppressed."""
 
     @model_validator(mode="after")
     def _meant(self) -> RuleOptions:
@@ -88,7 +92,7 @@ class RuleOptions(TomlSection):
             require_known(self.preset, RULE_PRESETS, "preset")
             if self.eligible or self.amount or self.figure:
                 raise ValueError(
-                    f"preset = {shown(self.preset)} has its own expressions; leave out yours, or the preset"
+                    f"preset = {shown(self.preset)} has its own expressions; leave out either these or the preset"
                 )
         elif not self.name:
             raise ValueError("give the rule a name, or a preset")
@@ -97,7 +101,7 @@ class RuleOptions(TomlSection):
         ):
             raise ValueError('floor: write an expression, or { column = "prior", share = 0.85 }')
         if self.level is not None and self.areas is not None:
-            raise ValueError(f"rule {shown(self.name)} has a level and areas; give one of them")
+            raise ValueError(f"rule {shown(self.name)} has both a level and areas; give one of them")
         for text in (self.eligible, self.amount, self.figure, self.ceiling, self.floor_expression):
             if text:
                 Expression.parse(text)
@@ -112,27 +116,26 @@ class RuleOptions(TomlSection):
 
 
 class GroupOptions(TomlSection):
-    """Groups of units, by columns of the table."""
+    """A grouping of units by columns of the table."""
 
     columns: Annotated[
         list[str],
         Field(min_length=1),
         BeforeValidator(_as_list, json_schema_input_type=str | Annotated[list[str], Field(min_length=1)]),
     ]
-    """The columns, crossed where there are several; "size class" is one too."""
+    """The columns, crossed if there are several; "size class" may be one of them."""
     name: str = ""
-    """What the report calls the grouping."""
+    """The name of the grouping in the report."""
     labels: dict[str, str] = Field(default_factory=dict)
-    """What the report calls the values of a single column."""
+    """Names in the report for the values of a single column."""
     order: list[str] = Field(default_factory=list)
-    """The values of a single column, or their labels, in the order in which they are shown. The others follow."""
+    """The values of a single column, or their labels, in the order in which the report shows them. Others follow."""
     weight: str | None = None
-    """A column of numbers of 0 or more by which a group's means are weighted, such as how many people of a kind live in
-    each unit."""
+    """A column of weights of 0 or more for a group's means, such as the number of people of some kind in each unit."""
 
     @property
     def title(self) -> str:
-        """What the report calls the grouping."""
+        """The name of the grouping in the report."""
         return self.name or " × ".join(self.columns) + (f", weighted by {self.weight}" if self.weight else "")
 
     @model_validator(mode="after")
@@ -141,8 +144,8 @@ class GroupOptions(TomlSection):
             raise ValueError(f"columns {listed(self.columns)}: name each column once")
         if len(self.columns) > 1 and (self.labels or self.order):
             raise ValueError(
-                f"labels and order are of one column, and there are {listed(self.columns)}; give them where each "
-                "column is a group of its own"
+                f"labels and order are for a single column, and there are {listed(self.columns)}; give them to a group "
+                "of one column"
             )
         if self.columns == [SIZE_CLASS]:
             raise ValueError(f"every study has the group {shown(SIZE_CLASS)}; leave it out, or cross it with a column")
@@ -150,34 +153,34 @@ class GroupOptions(TomlSection):
 
 
 def _grouped(value: Any) -> Any:
-    """A column's name, or a list of names, as the group that it means."""
+    """A column's name, or a list of names, as a grouping."""
     return {"columns": value} if isinstance(value, str | list) else value
 
 
 class ToleranceOptions(TomlSection):
-    """From which size on an effect matters. A smaller one that simulation error does not explain is called small."""
+    """The sizes from which an effect is relevant. A smaller effect that exceeds simulation error is called small."""
 
     bias: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    """Part of a group's mean count, or of the amount that it is due."""
+    """A share of a group's mean count, or of the amount due to it."""
     count: float = Field(default=0.1, ge=0, allow_inf_nan=False)
-    """A group's bias in counts: it matters where it is both this large and `bias` of the mean count."""
+    """A group's bias in counts: it is relevant if it is at least this large and at least `bias` of the mean count."""
     money: float = Field(default=0.001, ge=0, allow_inf_nan=False)
-    """Part of a fund that goes elsewhere than it should."""
+    """The share of a fund that is misallocated."""
     decisions: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    """Part of a rule's decisions that differ from those on the true counts, on average."""
+    """The expected share of a rule's decisions that differ from those on the true counts."""
 
 
 class Variant(NoiseOptions):
-    """Another kind of noise for the same study, at the same budget: a name, and what [noise] may say."""
+    """Another kind of noise for the same study, at the same budget: a name, and the settings of [noise]."""
 
     name: str = Field(min_length=1)
-    """What the report calls it."""
+    """Its name in the report."""
     methods: list[str] | None = None
-    """The methods to study under it; the study's own where it is left out."""
+    """The methods to study with it; by default those of the study."""
 
 
 class StudyOptions(TomlSection):
-    """How a study is simulated and what it looks at."""
+    """How a study is simulated, and which results it reports."""
 
     replicates: int = Field(default=1000, ge=1)
     """How many times the noise is drawn."""
@@ -186,38 +189,41 @@ class StudyOptions(TomlSection):
     methods: list[str] = Field(
         default=["raw", "top-down/equality", "top-down", "gls", "gls-top-down", "gls-top-down/rounded"], min_length=1
     )
-    """The methods to compare, as `topdown.simulate` takes them; the released one is added to the default."""
+    """The methods to compare, as in `topdown.simulate`; the default includes the one to be released."""
     workers: int | None = Field(default=None, ge=1)
-    """Processes; one per processor where it is left out."""
+    """The number of processes; by default one per processor."""
     reference: Literal["noise", "continuous"] = "noise"
-    """The law that residuals are compared with: the noise's own, or the continuous one of the same parameter."""
+    """The law with which residuals are compared: that of the noise, or the continuous law of the same parameter."""
     public_input: bool = False
-    """Whether the counts are public already. If not, everything that the study writes is confidential."""
+    """Whether the counts are already public. If not, everything that the study writes is confidential."""
     groups: list[
         Annotated[GroupOptions, BeforeValidator(_grouped, json_schema_input_type=str | list[str] | GroupOptions)]
     ] = Field(default_factory=list)
-    """Columns of the table that group its units, lists of columns that are crossed, or tables [[study.groups]]."""
+    """Columns of the table by which its units are grouped, lists of columns that are crossed, or tables
+    [[study.groups]].
+    """
     queries: list[str] | None = Field(default=None, min_length=1)
-    """Queries whose answers are studied, at every level, in place of the cells. Where several queries are measured the
-    default is the total and those of one attribute or recode with few categories."""
+    """Queries whose answers are studied, at every level, in place of the cells. If several queries are measured, the
+    default is the total and the queries of one attribute or recode with few categories.
+    """
     fund: str | None = None
-    """The cell in proportion to which a fund is shared out; the sum of all cells, or the first answer, where it is left
-    out."""
+    """The cell in proportion to which a fund is allocated; by default the sum of all cells, or the first answer."""
     thresholds: list[ThresholdOptions] = Field(default_factory=list)
-    """Decisions by a cutoff."""
+    """Yes-or-no decisions by a cutoff."""
     rules: list[RuleOptions] = Field(default_factory=list)
     """Rules of laws and funds."""
     metrics: Literal["census"] | None = None
-    """"census": the Census Bureau's metrics of one release by level and size class, beside its own figures."""
+    """"census": adds the Census Bureau's accuracy metrics of one release, by level and size class."""
     impossible: dict[str, str] = Field(default_factory=dict)
-    """Results that cannot be: a name and a condition on cells or answers, such as "`under 18` == total and total > 0".
-    With metrics = "census" the units of every level that meet it are counted, truly and in a release."""
+    """Impossible results: a name and a condition on cells or answers, such as "`under 18` == total and total > 0". With
+    metrics = "census", the units of every level that meet it are counted, in the true counts and in a release.
+    """
     geometry: str | None = None
     """GeoJSON or TopoJSON with the outlines of the units of the lowest level, for a map."""
     variant: list[Variant] = Field(default_factory=list)
-    """Other kinds of noise, whose errors are compared with those of the release's."""
+    """Other kinds of noise, whose errors are compared with those of the release's noise."""
     tolerance: ToleranceOptions = Field(default_factory=ToleranceOptions)
-    """From which size on an effect matters."""
+    """The sizes from which an effect is relevant."""
     size_classes: list[float] = Field(default=[10, 100, 1_000, 10_000, 100_000], min_length=1)
     """The counts at which size classes begin."""
 
@@ -231,7 +237,7 @@ class StudyOptions(TomlSection):
             raise ValueError(f"variant names {listed(names)}: give each variant its own, other than {shown(UNBOUNDED)}")
         size_classes([], self.size_classes)
         if self.impossible and self.metrics is None:
-            raise ValueError('impossible is counted with the metrics of one release; give metrics = "census" too')
+            raise ValueError('impossible needs the metrics of one release; give metrics = "census" too')
         for text in self.impossible.values():
             Expression.parse(text)
         titles = [group.title for group in self.groups]
@@ -241,25 +247,29 @@ class StudyOptions(TomlSection):
 
 
 class ReportOptions(TomlSection):
-    """What the report calls unreliable, by the coefficient of variation (standard deviation by published count)."""
+    """Which numbers the report marks as unreliable, by the coefficient of variation (standard deviation divided by
+    published count).
+    """
 
     doubtful: float = Field(default=DOUBTFUL, gt=0, allow_inf_nan=False)
-    """Above it a number is shaded."""
+    """Numbers above this coefficient of variation are shaded."""
     unreliable: float = Field(default=UNRELIABLE, gt=0, allow_inf_nan=False)
-    """Above it a number is shaded darker."""
+    """Numbers above this coefficient of variation are shaded darker."""
 
     @model_validator(mode="after")
     def _meant(self) -> ReportOptions:
         if self.doubtful > self.unreliable:
             raise ValueError(
-                f"doubtful = {self.doubtful:g} is above unreliable = {self.unreliable:g}: give the smaller one first"
+                f"doubtful = {self.doubtful:g} is above unreliable = {self.unreliable:g}: doubtful must be the "
+                f"smaller one"
             )
         return self
 
 
 class StudyConfig(RunConfig):
-    """A study: what a release would be, in ``study`` how its errors are simulated, and in ``report`` what its page
-    shades."""
+    """The file of `topdown study`: the sections of a release, with ``study`` (how its errors are simulated) and
+    ``report`` (which numbers its page shades).
+    """
 
     study: StudyOptions
     report: ReportOptions = Field(default_factory=ReportOptions)
@@ -268,29 +278,29 @@ class StudyConfig(RunConfig):
     def _studied_as_released(self) -> StudyConfig:
         if self.projection.upward is not None:
             raise ValueError(
-                "projection.upward: a study follows methods by name, whose upward pass starts at the leaves; leave it "
-                "out, and see the errors of a release with it by topdown check --errors"
+                "projection.upward: a study simulates methods by name, whose upward pass starts at the leaves; leave "
+                "it out; topdown check --errors shows the errors of a release with it"
             )
         if self.projection.order is not None:
             raise ValueError(
-                'projection.order: a study follows methods by name: "gls-top-down" settles the total first at a root '
-                'that is not exact, and "gls-top-down/at-once" settles all queries at once; leave it out'
+                'projection.order: a study simulates methods by name: "gls-top-down" fixes the total first at a root '
+                'that is not exact, and "gls-top-down/at-once" fixes all queries at once; leave it out'
             )
         return self
 
     @property
     def methods(self) -> list[str]:
-        """The methods to study: those of the file, or the default ones and the one that would be released."""
+        """The methods to study: those of the file, or the default methods and the one that would be released."""
         released = StudiedMethod(self.projection.method, nonnegative=True, rounded=True).label
         named = self.study.methods
         return named if released in named or "methods" in self.study.model_fields_set else [*named, released]
 
     def variant_plan(self, variant: Variant) -> Plan:
-        """The same privacy with the noise of ``variant``. Raises `BudgetError` where it is not well defined."""
+        """The same privacy with the noise of ``variant``. Raises `BudgetError` if it is not well defined."""
         return Plan(**self.privacy.arguments(), **variant.model_dump(exclude={"name", "methods"}))
 
     def studied_queries(self, schema: Schema, plan: Plan) -> list[str] | None:
-        """The queries whose answers are studied, None where the cells are.
+        """The queries whose answers are studied, None if the cells are studied.
 
         Raises `ConfigError` for an unknown query, and for more answers than a report can show.
         """
@@ -305,8 +315,8 @@ class StudyConfig(RunConfig):
         answers = sum(Query.parse(query, schema).n_answers for query in named)
         if answers > _MOST_ANSWERS:
             raise ConfigError(
-                f"study.queries has {answers} answers, more than the {_MOST_ANSWERS} that a report shows; name fewer, "
-                "or a recode that groups categories"
+                f"study.queries has {answers} answers, more than the {_MOST_ANSWERS} that a report shows; name fewer "
+                "queries, or a recode that groups categories"
             )
         return named
 

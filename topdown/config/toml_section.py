@@ -1,4 +1,4 @@
-"""What every section of a configuration is: frozen, and without unknown keys."""
+"""The base class of every section of a configuration: frozen, and without unknown keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 
 def _as_written(value: Any) -> Any:
-    """TOML numbers by their shortest decimal, so that 0.1 is 1/10 all the way."""
+    """A number of TOML by its shortest decimal, so that 0.1 is exactly 1/10."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | dict):
         raise ValueError('give a number, or a fraction as "1/3"')
     return str(value) if isinstance(value, int | float) else value
@@ -20,4 +20,4 @@ Exact = Annotated[str, BeforeValidator(_as_written, json_schema_input_type=str |
 class TomlSection(BaseModel):
     """A section of a configuration file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

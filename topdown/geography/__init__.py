@@ -1,1 +1,1 @@
-"""Which unit lies in which: from tables, codes, edges and graphs to a tree of integers."""
+"""The hierarchy of units: from tables, codes, edges and graphs to a tree of integers."""

@@ -96,7 +96,7 @@ def checked_lengths(values: pa.Array, widths: Mapping[str, int]) -> npt.NDArray[
             meant = f": {shown('0' + code)} is meant" if said != WITHHELD else ""
             hint = f"a leading zero was lost, probably when the column was read as numbers{meant}"
         elif code != code.strip():
-            hint = "strip the blanks around it"
+            hint = "remove the blanks around it"
         raise GeographyError(
             f"{ROW}: GEOID {said} has {len(code)} characters, and the widths are {wanted}; {hint}",
             row=row,
@@ -136,7 +136,7 @@ def _sorted_codes(codes: pa.Array, widths: list[int], root: str) -> Assembled | 
         differs = np.zeros((len(widths), end - begin), bool)
         for place in range(words.shape[1]):
             before, here = words[:-1, place], words[1:, place]
-            # What differs before decides; where nothing did, this word does.
+            # An earlier word that differs decides; otherwise this word does.
             rises |= (here > before) & ~differs[-1]
             changed = here ^ before
             for level, size in enumerate(widths):

@@ -1,4 +1,4 @@
-"""From tables, codes, edges and graphs to trees: the checks behind Geography's constructors."""
+"""Checks and steps that the constructors of `Geography` share."""
 
 import itertools
 from collections.abc import Sequence
@@ -47,9 +47,9 @@ __all__ = [
 def repeat_down(codes: Sequence[pa.Array], levels: Sequence[str], *, by_path: bool) -> list[pa.Array]:
     """``codes`` of every level, root first, with what is missing below a unit filled in by the unit itself.
 
-    A county 01001 without tracts has the tract "01001/tract", and where units are known ``by_path`` one of its own
-    name. Of a row only the lowest levels may be missing. Raises `GeographyError` for a unit that has a row without a
-    unit at the level below and others with one: that row may be their sum.
+    A county 01001 without tracts gets the tract "01001/tract", or, where units are identified ``by_path``, one with its
+    own name. In a row only the lowest levels may be missing. Raises `GeographyError` for a unit that has a row without
+    a unit at the level below and others with one: that row may be their sum.
     """
     filled = [codes[0]]
     base, lowest = codes[0], np.zeros(len(codes[0]), np.int64)
@@ -70,7 +70,7 @@ def repeat_down(codes: Sequence[pa.Array], levels: Sequence[str], *, by_path: bo
         filled.append(pc.if_else(pa.array(lacks), name, below))
     unit = codes[0]
     for index, (level, below) in enumerate(itertools.pairwise(levels)):
-        # Names repeat under other parents, so that a path is what tells units apart.
+        # Names repeat under other parents, so that units are identified by their path.
         unit = pc.binary_join_element_wise(unit, codes[index], "\0") if by_path else codes[index]
         ends = lowest == index
         divided = pc.is_in(unit, value_set=pc.unique(unit.filter(pa.array(lowest > index))))

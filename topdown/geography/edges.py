@@ -38,7 +38,7 @@ def from_edges(child: Any, parent: Any, levels: Sequence[str] | None, names: Any
     up = np.full(len(nodes), -1, np.int64)
     up[child_code] = parent_code
     root = _only_root(up, nodes)
-    # Nodes are numbered by their identifiers, and a stable sort keeps siblings so.
+    # Nodes are numbered in the order of identifiers, which a stable sort keeps among siblings.
     siblings = np.argsort(up, kind="stable")
     first_child = np.searchsorted(up[siblings], np.arange(len(nodes) + 1))
     frontier = np.array([root])

@@ -1,8 +1,8 @@
 """Geography: which unit lies in which, checked once and then frozen.
 
-Four constructors lead here (a table, GEOIDs, edges, a networkx tree) and all of them give the same thing: nodes
-level by level, root first, every family contiguous, siblings by GEOID in code-point order. The order of the input's
-rows decides nothing: tables come sorted by their counts, and an order that was kept would publish it.
+All four constructors (from a table, GEOIDs, edges, a networkx tree) give the same numbering: nodes level by level, root
+first, every family contiguous, siblings by GEOID in code-point order. The order of the input's rows has no effect,
+because a table may be sorted by its counts, and keeping its order would publish that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ROOT = "US"
-"""What the root of hierarchical codes is called where nothing else is said."""
+"""The default GEOID of the root of hierarchical codes."""
 
 LONGEST_TEXT = 1_000
 """Bytes of a unit's GEOID or name, at most."""
@@ -46,7 +46,7 @@ class Geography:
         tree: the shape.
         identifiers: the GEOIDs as an Arrow string array in node order, unique over the whole tree, in code-point
             order within every family.
-        names: what the units are called, an Arrow string array or None.
+        names: the names of the units, an Arrow string array or None.
 
     Examples:
         >>> geography.levels, geography.n_leaves
@@ -77,8 +77,8 @@ class Geography:
             longest = 0 if texts is None else pc.max(pc.binary_length(texts)).as_py() or 0
             if longest > LONGEST_TEXT:
                 raise GeographyError(
-                    f"a unit has a {what} of {longest:,} bytes, and {LONGEST_TEXT:,} are the most; is a quote not "
-                    "closed, or the column another one?"
+                    f"a unit has a {what} of {longest:,} bytes, but at most {LONGEST_TEXT:,} are allowed; is a quote "
+                    "not closed, or is it the wrong column?"
                 )
         self._refuse_unordered()
 
@@ -89,8 +89,8 @@ class Geography:
         if not after_sibling.all():
             node = int(np.flatnonzero(~after_sibling)[0]) + 1
             raise GeographyError(
-                f"{self.describe(node)} stands after its sibling {self._code(node - 1)}; siblings go "
-                "by GEOID in code-point order: build the geography with one of its constructors, which see to it"
+                f"{self.describe(node)} stands after its sibling {self._code(node - 1)}; siblings must be "
+                "in code-point order of their GEOIDs: build the geography with one of its constructors"
             )
 
     # -- construction ---------------------------------------------------------------------------------------------
@@ -111,6 +111,8 @@ class Geography:
             frame: a DataFrame (pandas, polars or whatever speaks Arrow), an Arrow table or a mapping of columns.
             levels: the columns, root first; the first may be absent from the table when ``root`` gives the root's
                 GEOID, which it may not contradict.
+            root: the GEOID of the root, where the table has no column for the first level; by default the column says
+                it.
             name: the column with the leaves' names, or a mapping from level to its column of names.
             separator: where units are identified by names that repeat under other parents, join the path from the level
                 below the root with it ("OHIO/LAKE"); siblings then go by their path.
@@ -137,8 +139,9 @@ class Geography:
 
         Args:
             geoids: strings, the leaves' (a GEOID of an inner width is accepted when leaves lie below it).
-            widths: level to width, in increasing order, without the root's level, which is ``root_level`` and whose one
-                node is ``root``.
+            widths: level to width, in increasing order, without the root's level.
+            root: the GEOID of the root.
+            root_level: the name of the root's level.
             names: the units' names in the order of ``geoids``.
 
         Raises `GeographyError` for numbers in place of strings, a wrong width (a lost leading zero is explained), a
@@ -152,10 +155,12 @@ class Geography:
     ) -> Geography:
         """The geography of explicit pairs (``child[i]`` lies in ``parent[i]``).
 
-        The root is the one node that is nobody's child; a row for it with a missing parent is allowed. ``levels`` names
-        the levels, by default "level 0", "level 1", ...
+        The root is the one node that is nobody's child; a row for it with a missing parent is allowed.
 
         Args:
+            child: identifiers of units, strings, one for each pair.
+            parent: the identifier of each one's parent; missing for the root.
+            levels: the names of the levels, root first; by default "level 0", "level 1", ...
             names: a mapping from identifier to name, or names in the order of ``child``.
 
         Raises `GeographyError` for two parents, a repeated pair, a cycle, an orphan, more than one root, a leaf above
@@ -167,8 +172,12 @@ class Geography:
     def from_networkx(cls, tree: nx.DiGraph[Any], *, levels: Sequence[str] | None = None) -> Geography:
         """The geography of a networkx DiGraph with edges parent -> child.
 
-        Level names are ``levels``, or the nodes' attribute "level" where every node has one, or "level 0", ...; the
-        attribute "name" gives names. Raises `GeographyError` as `from_edges` does, and naming the cycle.
+        The nodes' attribute "name" gives names. Raises `GeographyError` as `from_edges` does, and naming the cycle.
+
+        Args:
+            tree: a directed graph whose nodes are identifiers.
+            levels: the names of the levels, root first; by default the nodes' attribute "level", where every node has
+                one, else "level 0", "level 1", ...
         """
         return cls(*construction.from_networkx(tree, levels))
 
@@ -187,7 +196,9 @@ class Geography:
         return graph
 
     def part(self, siblings: slice) -> tuple[Geography, IntArray]:
-        """Some siblings with all below them, and their parent as the root, and the units' numbers in this geography."""
+        """A geography of ``siblings`` (nodes of one family), all units below them, and their parent as the root; and
+        the number that each of its units has in this geography.
+        """
         tree, nodes = self.tree.part(siblings)
         return self._of(self.levels[self.tree.level_of(siblings.start) - 1 :], tree, nodes), nodes
 
@@ -251,7 +262,7 @@ class Geography:
     def describe(self, node: int) -> str:
         """``node`` as messages name it: its level, its GEOID and, where known, its name.
 
-        A GEOID or name that may be a count, in the wrong column, is left out for the node's place in its level.
+        A GEOID or name that may be a count in the wrong column is replaced by the node's number in its level.
         """
         index, code = self.tree.level_of(node), self._code(node)
         if code == WITHHELD:
@@ -269,18 +280,19 @@ class Geography:
     def are_leaves(self, geoids: pa.Array) -> bool:
         """Whether ``geoids``, text, are the identifiers of all leaves in their order.
 
-        So is a table in the geography's own order, the common case; equality of buffers is far cheaper than hashing.
+        This is true of a table in the geography's own order, the common case; comparing buffers is far cheaper than
+        hashing.
         """
         return len(geoids) == self.n_leaves and bool(geoids.equals(self.identifiers[self.tree.leaves.start :]))
 
     def index_of(self, geoids: Any) -> IntArray:
-        """The node of every one of ``geoids`` (strings), -1 where there is none."""
+        """The node of each of ``geoids`` (strings), -1 where there is none."""
         wanted = construction.as_strings(geoids, "geoids")
         leaves = self.tree.leaves
         if self.are_leaves(wanted):
             return np.arange(leaves.start, leaves.stop, dtype=np.int64)
         if 0 < len(wanted) * PART < self.n_nodes and not wanted.null_count and self._in_order[-1]:
-            # A part of a table in the geography's own order is near its first row and its last.
+            # A part of a table in the geography's own order lies between its first and its last row.
             nodes = between(wanted, self.identifiers, leaves)
             missing = np.flatnonzero(nodes < 0)
             if len(missing) < len(nodes):
@@ -289,7 +301,7 @@ class Geography:
         return self._sought(wanted)
 
     def _sought(self, wanted: pa.Array) -> IntArray:
-        """As `index_of`, wherever they are."""
+        """As `index_of`, by a table of all identifiers."""
         if len(wanted) * FEW < self.n_nodes and not wanted.null_count and all(self._in_order):
             return self._searched(wanted)
         found = pc.index_in(wanted, value_set=self.identifiers)
@@ -308,7 +320,7 @@ class Geography:
 
     @cached_property
     def _in_order(self) -> tuple[bool, ...]:
-        """Level by level: whether all units, not siblings alone, stand in the order of their identifiers."""
+        """For every level whether all its units, not only siblings, are in the order of their identifiers."""
         rises = construction.rises(self.identifiers)
         return tuple(bool(rises[lo : hi - 1].all()) for lo, hi in itertools.pairwise(self.level_offsets.tolist()))
 

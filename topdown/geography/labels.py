@@ -30,15 +30,13 @@ def as_frame(frame: Any) -> Any:
         return pa.table(frame)
     except (pa.ArrowException, TypeError, ValueError):
         pass
-    raise DataError(f"a {type(frame).__name__} speaks Arrow, and not of a table; give a DataFrame or an Arrow table")
+    raise DataError(f"a {type(frame).__name__} is not a table in Arrow; give a DataFrame or an Arrow table")
 
 
 def plain(values: Any, what: str) -> pa.Array:
-    """``values`` as one Arrow array that says what it holds: dictionaries, run-ends and views undone.
-
-    An extension type stays: what is stored (a number of months, say) need not be what is meant.
-
-    Raises `DataError` for what Arrow cannot lay out as one array.
+    """``values`` as one plain Arrow array, without dictionaries, run-ends and views. An extension type is kept, since
+    its storage (such as a number of months) need not be its meaning. Raises `DataError` for values that Arrow cannot
+    convert to one array.
     """
     try:
         if isinstance(values, pa.ChunkedArray):
@@ -80,8 +78,8 @@ def _undone(array: pa.Array) -> pa.Array:
 def in_one_piece(pieces: Sequence[pa.StringArray]) -> pa.StringArray:
     """``pieces`` of text, one after the other, as one array.
 
-    Its memory is numpy's, which has large arrays in large pages: the system hands out a nation's codes so in a fifth of
-    the time that it takes in pages of 4 KiB, of which Arrow's are.
+    Its memory is allocated by numpy, which uses huge pages for large arrays: for a nation's codes this takes a fifth of
+    the time of Arrow's pages of 4 KiB.
     """
     pieces = [piece for piece in pieces if len(piece)]
     bounds = [np.frombuffer(p.buffers()[1], np.int32)[p.offset : p.offset + len(p) + 1] for p in pieces]
@@ -137,7 +135,7 @@ def with_rows(table: pa.Table, chosen: pa.Array) -> pa.Table:
         return table.filter(chosen)
     except pa.ArrowException:
         pass
-    # A layout that Arrow chooses no rows from, such as a view: one column after the other, undone.
+    # A layout from which Arrow cannot choose rows, such as a view: convert one column after the other.
     kept = {}
     for name in table.column_names:
         values = plain(table[name], f"column {shown(name)}")
@@ -169,8 +167,8 @@ def code_shown(code: str, others: pa.Array, parent: str | None = None) -> str:
     """The identifier ``code``, one of ``others``, as a message may show it.
 
     Identifiers are public, but a row that is shifted by a field has a count where a code should be. So a long number is
-    shown only where it reads as a code: as long as most of ``others`` (or one digit shorter, where its zero was lost),
-    and begun by its ``parent``'s code, or in a column of zero-padded codes.
+    shown only where it looks like a code: it is as long as most of ``others`` (or one digit shorter, where its zero was
+    lost), and begins with its ``parent``'s code or is in a column of zero-padded codes.
     """
     if not may_hold_a_count(code):
         return shown(code)
@@ -185,7 +183,7 @@ def code_shown(code: str, others: pa.Array, parent: str | None = None) -> str:
 
 
 def require_stripped(values: pa.Array, what: str) -> None:
-    """Refuse identifiers with blanks before or after them: to every reader they are other ones than without."""
+    """Refuse identifiers with blanks before or after them, which differ from those without."""
     if _without_blanks(values):
         return
     blank = pc.not_equal(values, pc.utf8_trim_whitespace(values))
@@ -199,7 +197,7 @@ def require_stripped(values: pa.Array, what: str) -> None:
 
 
 def _without_blanks(values: pa.Array) -> bool:
-    """Whether all characters of ``values`` are of ASCII and print; far cheaper than to look for blanks."""
+    """Whether all characters of ``values`` are printable ASCII; far cheaper than searching for blanks."""
     _, offsets_buffer, data = values.buffers()
     if not len(values) or data is None:
         return True
@@ -213,7 +211,9 @@ def missing(values: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def encode(values: pa.Array) -> tuple[IntArray, pa.Array]:
-    """Codes in the code-point order of what they stand for, and that: neither depends on the order of the rows."""
+    """Numbers for values, in the code-point order of the values, and the distinct values; neither depends on the order
+    of rows.
+    """
     # Sorted tables are the common case, and a comparison of neighbours is far cheaper than hashing and than a sort.
     new = rises(values)
     if len(values) and (new | stays(values)).all():
@@ -230,13 +230,13 @@ def encode(values: pa.Array) -> tuple[IntArray, pa.Array]:
 
 
 def rises(values: pa.Array) -> npt.NDArray[np.bool_]:
-    """Whether every string but the first stands after the one before it, by code points; (values - 1,)."""
+    """Whether every string but the first is greater than the one before it, by code points; (values - 1,)."""
     after = pc.greater(values.slice(1), values.slice(0, max(0, len(values) - 1)))
     return np.asarray(pc.fill_null(after, False))
 
 
 def stays(values: pa.Array) -> npt.NDArray[np.bool_]:
-    """Whether every string but the first is the one before it; (values - 1,). A missing one is not."""
+    """Whether every string but the first equals the one before it; (values - 1,). A missing one does not."""
     same = pc.equal(values.slice(1), values.slice(0, max(0, len(values) - 1)))
     return np.asarray(pc.fill_null(same, False))
 

@@ -1,4 +1,4 @@
-"""Where a few identifiers stand among millions: a search in sorted order, in place of a table of all of them."""
+"""Finds a few identifiers among millions by a search in sorted order, without a table of all of them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from topdown.geography.geography import Geography
 
 FEW = 64
-"""A search pays where there are so many times more identifiers than are looked for."""
+"""A search is faster than a table where there are so many times more identifiers than wanted ones."""
 PART = 8
-"""A look at what lies between the first and the last pays where there are so many times more identifiers."""
+"""Restricting the table to the range from the first to the last is faster where there are so many times more
+identifiers.
+"""
 
 
 def between(wanted: pa.Array, identifiers: pa.Array, nodes: slice) -> IntArray:
-    """The place of every one of ``wanted`` among the ``nodes`` of ``identifiers``, which rise there, from where the
-    first belongs to where the last does; -1 where there is none, or where these are most of all nodes.
+    """The place of every one of ``wanted``, which rise, among the ``nodes`` of ``identifiers``, which rise there.
+
+    Only the range from the place of the first to that of the last is searched. -1 where there is none, and for all of
+    them where that range is not much smaller than ``nodes`` (`PART`).
     """
     ends = [wanted[0].as_py(), wanted[-1].as_py()]
     low, high = (bisect_left(_Texts(identifiers), end, nodes.start, nodes.stop) for end in ends)
@@ -68,8 +72,8 @@ def place_in(wanted: pa.Array, identifiers: pa.Array) -> IntArray:
 def units_meant(texts: Sequence[str], geography: Geography) -> list[str]:
     """The GEOIDs of the units that ``texts`` name, by GEOIDs or by names (in any case), with commas between several.
 
-    A comma may be part of a name ("Cook County, IL"), and blanks around one say nothing. Raises `DataError` for a name
-    that several units have, with these, and for one that none has, with what is near.
+    A comma may be part of a name ("Cook County, IL"), and blanks around it are ignored. Raises `DataError` for a name
+    that several units have, listing them, and for an unknown one, with the nearest name.
     """
     pieces = [piece.strip() for text in texts for piece in text.split(",")]
     found: list[str] = []
@@ -90,7 +94,7 @@ def units_meant(texts: Sequence[str], geography: Geography) -> list[str]:
 
 
 _MOST_COMMAS = 3
-"""In the name of a unit."""
+"""The most commas in the name of a unit."""
 _NAMES_COMPARED = 20_000
 
 

@@ -41,7 +41,7 @@ def from_table(
     known = list(frame.column_names) if isinstance(frame, pa.Table) else list(frame)
     for level in name if isinstance(name, Mapping) else ():
         if level not in levels:
-            raise GeographyError(f"names of level {shown(level)}, which is not there; {disagreement(level, levels)}")
+            raise GeographyError(f"names of level {shown(level)}, which does not exist; {disagreement(level, levels)}")
     rows = len(frame) if not isinstance(frame, Mapping) else max(map(len, frame.values()), default=0)
     if rows == 0:
         raise GeographyError("the table has no rows; a geography needs at least one leaf")
@@ -55,14 +55,14 @@ def from_table(
         require_stripped(values, f"level {shown(level)}")
         if level == levels[0] and root is not None and not pc.all(pc.equal(values, root)).as_py():
             raise GeographyError(
-                f"the root is to be {shown(root)}, and column {shown(level)} says otherwise; leave root out, or "
+                f"the root is given as {shown(root)}, but column {shown(level)} has another; leave root out, or "
                 "correct one of them"
             )
         return values
 
     plain, coded = [], []
     above: pa.Array | None = None
-    # One level after the other: of a deep tree only the codes are held, which are shorter than most identifiers.
+    # One level after the other, so that only the codes are kept, which are shorter than most identifiers.
     for index, level in enumerate(levels):
         values = identifiers(level)
         if values.null_count or pc.any(pc.equal(values, "")).as_py():
@@ -104,10 +104,8 @@ def _require_one_length(codes: pa.Array, level: str) -> None:
 
 
 def _refuse_lost_zero(upper: str, lower: str, parents: pa.Array, codes: pa.Array) -> None:
-    """Refuse codes of digits that begin with their parent's code once a leading zero is put back, to one of them or to
-    both.
-
-    Where codes are not built that way nothing is known of their width, and nothing is said.
+    """Refuse codes of digits that begin with their parent's code only after a leading zero is restored in one of them
+    or in both. Codes that are not built in this way are not checked, since their width is not known.
     """
     digits = r"^[0-9]+$"
     if not pc.all(pc.and_(pc.match_substring_regex(parents, digits), pc.match_substring_regex(codes, digits))).as_py():
@@ -120,7 +118,7 @@ def _refuse_lost_zero(upper: str, lower: str, parents: pa.Array, codes: pa.Array
     if not pc.all(pc.equal(pc.utf8_slice_codeunits(whole_codes, 0, width), whole_parents)).as_py():
         return
     row = int(np.flatnonzero(lost)[0])
-    # That all the others are built in this way shows that these are codes, too.
+    # Since all others are built in this way, these are codes, too.
     level, code = (lower, codes[row].as_py()) if short_code[row] else (upper, parents[row].as_py())
     within = f" lies in {unquoted(upper)} {shown(parents[row].as_py())} and" if short_code[row] else ""
     raise GeographyError(
@@ -185,7 +183,7 @@ def assemble(levels: Sequence[str], codes: list[IntArray], labels: list[pa.Array
         some = ", ".join(code_shown(label, labels[0]) for label in labels[0].slice(0, 3).to_pylist())
         raise GeographyError(
             f"level {shown(levels[0])} has {len(labels[0])} units ({some}), so more than one root; add a level above "
-            "it with one unit"
+            'it with one unit (in a TOML file root_level = "nation" and root = "US")'
         )
     order = np.zeros(1, np.int64)
     position = np.zeros(1, np.int64)
@@ -228,9 +226,9 @@ def assemble(levels: Sequence[str], codes: list[IntArray], labels: list[pa.Array
 
 
 def _refuse_reuse(levels: Sequence[str], per_level: list[pa.Array], together: pa.Array) -> None:
-    """Refuse an identifier that names units at two levels: rows keyed by GEOID could not be told apart."""
+    """Refuse an identifier that names units at two levels, since tables have the GEOID as their key."""
     inner, leaves = together.slice(0, len(together) - len(per_level[-1])), per_level[-1]
-    # No table of all leaves is made: there are many, and a table of them takes hundreds of bytes for each.
+    # Without a table of all leaves, which would take hundreds of bytes for each of many.
     if pc.count_distinct(inner).as_py() == len(inner) and not pc.any(pc.is_in(leaves, value_set=inner)).as_py():
         return
     for upper in range(len(levels)):
@@ -245,9 +243,8 @@ def _refuse_reuse(levels: Sequence[str], per_level: list[pa.Array], together: pa
 
 
 def only_names(written: pa.Array, codes: IntArray, units: pa.Array, level: str) -> pa.Array:
-    """What each of ``units`` is called, where row r calls unit ``codes[r]`` ``written[r]``; null where no row says.
-
-    Raises `GeographyError` for a unit with two names: which of them were published would depend on the rows' order.
+    """The name of each of ``units``, where row r gives unit ``codes[r]`` the name ``written[r]``; null where no row has
+    one. Raises `GeographyError` for a unit with two names, since the published one would depend on the order of rows.
     """
     encoded = written.dictionary_encode()
     name = np.asarray(pc.fill_null(encoded.indices, -1), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The shape of a geography as two integer arrays, and nothing else.
+"""The shape of a geography as two integer arrays.
 
 Nodes are numbered level by level, the root first, and the children of a node are contiguous. A sum over
 families is then one ``np.add.reduceat`` and a broadcast to children one ``np.repeat``. Kernels take a `Tree` and
@@ -26,7 +26,7 @@ _CHILDREN_AT_ONCE = 1 << 17
 
 
 def runs(nodes: slice, at_once: int) -> Iterator[slice]:
-    """``nodes`` in their order, so many at once."""
+    """``nodes`` in order, in ranges of so many."""
     for begin in range(nodes.start, nodes.stop, at_once):
         yield slice(begin, min(begin + at_once, nodes.stop))
 
@@ -46,7 +46,7 @@ class Families(NamedTuple):
 
     @property
     def counted(self) -> IntArray:
-        """How many children every family has, those included that another stands for."""
+        """How many children every family has, including those that another leaf represents."""
         return self.sizes if self.number is None else np.add.reduceat(self.number, self.starts)
 
     def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -60,7 +60,7 @@ class Families(NamedTuple):
         if values.dtype.kind == "i" and values.ndim == 2 and self.number is None:
             from topdown.geography.sums import sums_of_rows
 
-            # Of narrow numbers numpy would convert every one before it adds.
+            # numpy would convert narrow numbers one by one before adding them.
             return sums_of_rows(values, self.starts)
         if self.number is not None:
             values = values * self.number.reshape(-1, *(1,) * (values.ndim - 1))
@@ -95,7 +95,7 @@ class Families(NamedTuple):
         return parts
 
     def alone(self) -> Families:
-        """The same families of arrays that hold their parents, and after these their children, alone."""
+        """The same families in arrays that hold only their parents followed by their children."""
         n_parents, n_children = self.parents.stop - self.parents.start, self.children.stop - self.children.start
         children = slice(n_parents, n_parents + n_children)
         return self._replace(parents=slice(0, n_parents), children=children)
@@ -106,8 +106,8 @@ class Tree:
     """A rooted tree whose leaves all stand at the last level.
 
     ``level_offsets`` (L + 1,) bounds the levels; ``child_offsets`` (inner nodes + 1,) bounds the children of every
-    inner node. ``number`` (nodes,): how many nodes each stands for in sums, as one of leaves that are alike may; None
-    where all are themselves. Raises `GeographyError` where these do not describe such a tree.
+    inner node. ``number`` (nodes,): how many nodes each represents in sums (one of several equal leaves may represent
+    all of them); None where each represents itself. Raises `GeographyError` where these do not describe such a tree.
     """
 
     level_offsets: IntArray
@@ -177,7 +177,7 @@ class Tree:
         return slice(int(self.level_offsets[index]), int(self.level_offsets[index + 1]))
 
     def within(self, nodes: slice, levels: Iterable[int]) -> Iterator[slice]:
-        """Of ``nodes`` those at every one of ``levels`` that has some of them."""
+        """The parts of ``nodes`` at those of ``levels`` that have some of them."""
         for level in map(self.level, levels):
             part = slice(max(nodes.start, level.start), min(nodes.stop, level.stop))
             if part.start < part.stop:
@@ -195,7 +195,7 @@ class Tree:
         return (self.families(index) for index in range(self.n_levels - 1))
 
     def parts_down(self) -> Iterator[Families]:
-        """As `families_down`, a level in groups of families small enough for memory that is used again and again."""
+        """As `families_down`, each level in groups of families small enough to stay in the cache."""
         return (part for families in self.families_down() for part in families.parts(_CHILDREN_AT_ONCE))
 
     def parts_up(self) -> Iterator[Families]:
@@ -247,8 +247,8 @@ class Tree:
     def blocks(self, n_cells: int) -> Iterator[slice]:
         """The cells in blocks of about a million values at all nodes, at least one cell each.
 
-        Kernels hold ten times what they are given. Cells are independent of each other, so a table of many cells can be
-        taken block by block, and then they hold ten times a block.
+        Kernels need ten times the memory of their input. Cells are independent of each other, so a table of many cells
+        is processed block by block, and the kernels need ten times a block.
         """
         step = max(1, _VALUES_AT_ONCE // self.n_nodes)
         return (slice(first, min(first + step, n_cells)) for first in range(0, n_cells, step))
@@ -271,8 +271,9 @@ class Tree:
         return Tree.from_family_sizes([[siblings.stop - siblings.start], *sizes]), np.concatenate([root, *ranges])
 
     def _below(self, lo: int, hi: int) -> tuple[list[IntArray], list[IntArray]]:
-        """Of nodes ``lo`` to ``hi`` of a level and what is below them, level by level: the sizes of their families, of
-        inner nodes alone, and their numbers."""
+        """Nodes ``lo`` to ``hi`` of a level and everything below them, level by level: the sizes of their families
+        (inner nodes only), and their numbers.
+        """
         ranges, sizes = [np.arange(lo, hi)], []
         for _ in range(self.level_of(lo), self.n_levels - 1):
             sizes.append(np.diff(self.child_offsets[lo : hi + 1]))

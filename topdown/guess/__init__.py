@@ -1,1 +1,1 @@
-"""What a table that nobody described seems to be, and a first configuration for it."""
+"""Guesses the structure of a table without a description, and writes a first configuration for it."""

@@ -1,7 +1,10 @@
-"""Known systems of hierarchical codes: how they look, and how many characters name the unit at each level."""
+"""Known systems of hierarchical codes: the pattern of codes, and the number of characters for the unit of each
+level.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -57,8 +60,9 @@ _CHINA = frozenset(
 
 @dataclass(frozen=True)
 class CodeSystem:
-    """A system of codes: the ``pattern`` of one, ``widths`` by level below the root, the ``tops`` that codes may begin
-    with (None: any), the ``words`` by which columns of them are called, and the ``root`` above."""
+    """A system of codes: the ``pattern`` of a code, ``widths`` by level below the root, the ``tops`` with which codes
+    may begin (None: any), the ``words`` in names of such columns, and the ``root``.
+    """
 
     title: str
     root: str
@@ -86,7 +90,8 @@ class CodeSystem:
 
     def named_by(self, name: str) -> bool:
         parts = words_of(name)
-        return bool(self.words & {*parts, "".join(parts), "".join(parts).rstrip("0123456789")})
+        pairs = {a + b for a, b in itertools.pairwise(parts)}
+        return bool(self.words & {*parts, *pairs, "".join(parts), "".join(parts).rstrip("0123456789")})
 
 
 def _system(
@@ -95,11 +100,19 @@ def _system(
     return CodeSystem(title, root, pattern, widths, tops, frozenset(words.split()))
 
 
-_US_WORDS = "geoid fips fipsno fipscode countyfips statefips geo block tract blockgroup blockid geocode bg"
+_US_WORDS = "geography geoid fips fipsno fipscode countyfips statefips geo block tract blockgroup blockid geocode bg"
 _COUNTY = {"state": 2, "county": 5}
 SYSTEMS = (
     _system("US county", "US", r"\d{5}", _COUNTY, _US, _US_WORDS + " county countyfp cnty"),
     _system("US tract", "US", r"\d{11}", {**_COUNTY, "tract": 11}, _US, _US_WORDS),
+    _system(
+        "US voting district",
+        "US",
+        r"\d{5}[0-9A-Z]{6}",
+        {**_COUNTY, "voting district": 11},
+        _US,
+        "geoid vtd vtdgeoid vtdst vtdid cntyvtd voting precinct precinctid",
+    ),
     _system("US block group", "US", r"\d{12}", {**_COUNTY, "tract": 11, "block group": 12}, _US, _US_WORDS),
     _system("US block", "US", r"\d{15}", {**_COUNTY, "tract": 11, "block group": 12, "block": 15}, _US, _US_WORDS),
     _system(
@@ -190,9 +203,19 @@ SYSTEMS = (
     _system(
         "ASGS SA1", "AU", r"[1-9]\d{10}", {"state": 1, "sa4": 3, "sa3": 5, "sa2": 9, "sa1": 11}, None, "sa1 maincode"
     ),
+    _system(
+        "SA2", "NZ", r"[1-9]\d{5}", {"sa2": 6}, None, "sa22018 sa22019 sa22020 sa22021 sa22022 sa22023 sa22024 sa22025"
+    ),
+    _system(
+        "REFNIS", "BE", r"[1-9]\d{4}", {"province": 1, "arrondissement": 2, "commune": 5}, None, "refnis nis niscode"
+    ),
+    _system("BPS", "ID", r"[1-9]\d{3}", {"provinsi": 2, "kabupaten": 4}, _range(11, 94), "kabupaten kabkota bps"),
+    _system(
+        "BPS", "ID", r"[1-9]\d{6}", {"provinsi": 2, "kabupaten": 4, "kecamatan": 7}, _range(11, 94), "kecamatan bps"
+    ),
     _system("JIS", "JP", r"\d{5}", {"prefecture": 2, "municipality": 5}, _range(1, 47), "jis citycode"),
     _system("GB/T 2260", "CN", r"\d{6}", {"province": 2, "prefecture": 4, "county": 6}, _CHINA, "adcode gbcode"),
-    _system("TERYT", "PL", r"\d{7}", {"voivodeship": 2, "powiat": 4, "gmina": 7}, _range(2, 32), "teryt"),
+    _system("TERYT", "PL", r"\d{7}", {"voivodeship": 2, "powiat": 4, "gmina": 7}, _range(2, 32), "teryt kod"),
     _system("TERYT", "PL", r"\d{4}", {"voivodeship": 2, "powiat": 4}, _range(2, 32), "teryt"),
     _system(
         "PSGC", "PH", r"\d{9}", {"region": 2, "province": 4, "municipality": 6, "barangay": 9}, _range(1, 19), "psgc"
@@ -202,4 +225,5 @@ SYSTEMS = (
     ),
     _system("DICOFRE", "PT", r"\d{6}", {"district": 2, "municipality": 4, "parish": 6}, None, "dicofre dtmnfr"),
 )
-"""Systems that init knows; of two that fit the same codes the column's name and the columns beside it decide."""
+"""The systems that `topdown init` knows; where two fit the same codes, the column's name and the other columns decide.
+"""

@@ -1,4 +1,4 @@
-"""What a column of a table shows by itself: its values as text, as numbers, and of what kind it may be."""
+"""The evidence in a single column of a table: its values as text and as numbers, and what kind of column it may be."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MISSING = pa.array(
         "s",
     ]
 )
-"""What stands in tables of numbers where a number is missing or withheld."""
+"""Signs for missing or withheld numbers in tables."""
 
 _WHOLE = r"^[-+]?[0-9]+(\.0*)?$"
 _NUMBER = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
@@ -86,7 +86,7 @@ class ColumnEvidence:
 
     @property
     def values(self) -> pa.Array:
-        """Every value that there is, once."""
+        """The distinct values."""
         return self._encoded[1]
 
     @cached_property
@@ -177,7 +177,7 @@ class ColumnEvidence:
 
     @property
     def stands_together(self) -> bool:
-        """Whether rows of one value follow each other, as in a table that goes by units."""
+        """Whether rows with the same value follow each other, as in a table that is sorted by units."""
         return self.runs == self.distinct + (self.nulls > 0)
 
     @cached_property
@@ -205,10 +205,21 @@ class ColumnEvidence:
 
     @cached_property
     def is_mixed(self) -> bool:
-        """Whether numbers stand with signs beside them: 1,234 (45%), 12*."""
-        pattern = r"^[<>~]?[0-9][0-9., ]*[ ]*[(\[%*†‡±+<>~].*$|^[<>~][0-9]+$|^[0-9][0-9., ]*$"
-        share = pc.mean(pc.match_substring_regex(self.values, pattern).cast(pa.float64())).as_py()
-        return self.kind == "text" and share is not None and share > _MOSTLY and not self.is_digits
+        """Whether numbers have other signs beside them: 1,234 (45%), 12*."""
+        signs = r"^[<>~]?[0-9][0-9., ]*[ ]*[(\[%*†‡±+<>~].*$|^[<>~][0-9]+$|^[0-9][0-9., ]* [a-z]{1,3}$"
+        share = pc.mean(pc.match_substring_regex(self.values, signs + r"|^[0-9][0-9., ]*$").cast(pa.float64())).as_py()
+        return (
+            self.kind == "text"
+            and share is not None
+            and share > _MOSTLY
+            and bool(pc.any(pc.match_substring_regex(self.values, signs)).as_py())
+        )
+
+    @cached_property
+    def is_numeric(self) -> bool:
+        """Whether most values are numbers, possibly with a sign or a letter, and so are no names."""
+        numbers = pc.match_substring_regex(self.values, r"^[-+<>~]?[0-9][0-9., ]*([ ]?[a-zA-Z*%]{1,2})?$")
+        return bool((pc.mean(numbers.cast(pa.float64())).as_py() or 0.0) > 0.5)
 
     @cached_property
     def is_date(self) -> bool:
@@ -241,6 +252,8 @@ def columns_of(table: pa.Table) -> list[ColumnEvidence]:
         text = pc.utf8_trim_whitespace(as_text(values, name))
         text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
         stored = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        if pc.all(pc.match_substring_regex(text, r"^[0-9]+\.0+$"), min_count=1).as_py():  # whole numbers as decimals
+            text, stored = pc.replace_substring_regex(text, r"\.0+$", ""), True
         found.append(
             ColumnEvidence(name, place, text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text, stored)
         )
@@ -259,7 +272,7 @@ def joined_codes(columns: Sequence[ColumnEvidence]) -> tuple[IntArray, int]:
 
 
 def is_function(of: ColumnEvidence, value: ColumnEvidence) -> bool:
-    """Whether ``value`` is the same wherever ``of`` is."""
+    """Whether ``value`` is a function of ``of``: rows with the same ``of`` have the same ``value``."""
     return joined_codes([of, value])[1] == of.distinct + (of.nulls > 0)
 
 

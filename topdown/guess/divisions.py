@@ -1,4 +1,6 @@
-"""Which columns of counts are disjoint: sums are found, and of a total and its parts the parts are kept."""
+"""Which columns of counts are disjoint: sums among the columns are found, and the parts of a total are kept in its
+place.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,10 @@ _LEAST_BITS = 12.0
 
 
 class Division(NamedTuple):
-    """Columns of counts that are taken as cells, ``totals`` that are left out since they are sums of cells, ``rest``
-    that is left out since it may count the same records again, and, where that is not sure, the ``doubt`` in words
-    with ``others``: choices of cells that would be right if it is otherwise."""
+    """The columns that are taken as ``cells``; ``totals``, left out because they are sums of cells; ``rest``, left out
+    because it may count the same records again; and, where this is uncertain, a question (``doubt``) with ``others``:
+    the alternative choices of cells.
+    """
 
     cells: list[str]
     totals: dict[str, list[str]]
@@ -34,7 +37,7 @@ class Division(NamedTuple):
 
 
 def divided(columns: Sequence[ColumnEvidence]) -> Division:
-    """The disjoint ones of ``columns``, all of them whole numbers, by their sums first and by their names after."""
+    """The disjoint ones of ``columns`` of whole numbers, found by their sums and, without sums, by their names."""
     if len(columns) <= 1:
         return Division([one.name for one in columns], {}, [])
     names = [one.name for one in columns]
@@ -70,7 +73,7 @@ def _choice(
             kept = [name for name in kept if name not in gone]
     parts = [_parts(total, totals) for total in totals]
     known = set().union(*(set(one) for one in parts), *({names[k] for k in a + b} for a, b in twice))
-    # Every total that is no part of another, with its smallest parts, is a universe of its own.
+    # Every total that is no part of another one counts a universe of its own, with its smallest parts.
     tops = [one for one in totals if not any(one in below for below in totals.values())]
     sets = [[name for name in kept if name in set(_parts(one, totals))] for one in tops] if tops else [kept]
     sets = [one for one in sets if one]
@@ -98,7 +101,7 @@ def _choice(
 
 
 def _parts(total: str, totals: dict[str, list[str]]) -> list[str]:
-    """The columns without parts of their own of which ``total`` is the sum."""
+    """The columns without parts whose sum is ``total``."""
     found: list[str] = []
     for part in totals[total]:
         found += (
@@ -114,8 +117,9 @@ def _parts(total: str, totals: dict[str, list[str]]) -> list[str]:
 
 def _by_names(names: list[str], values: np.ndarray) -> Division:
     place = {name: k for k, name in enumerate(names)}
-    years = _same_at_years(names)
-    if years is not None:
+    dated = [name for name in names if _YEAR.search(name)]
+    years = _same_at_years(dated)
+    if years is not None and (len(dated) == len(names) or 2 * len(years) >= len(names) - len(dated)):
         return Division(
             years[-1],
             {},
@@ -137,6 +141,24 @@ def _by_names(names: list[str], values: np.ndarray) -> Division:
             gone,
             f"{some(gone)} may count the same records again as {some(family)}",
             ((f"{some(gone)} instead", gone), ("all of these are different records", names)),
+        )
+    homes = [name for name in names if vocabulary.says(name, vocabulary.DWELLINGS)]
+    if homes and len(homes) < len(names):
+        people = [name for name in names if name not in homes]
+        found = _by_names(people, values[[place[name] for name in people]]) if len(people) > 1 else None
+        kept = people if found is None else found.cells
+        gone = [name for name in names if name not in kept]
+        doubt = "" if found is None else found.doubt
+        return Division(
+            kept,
+            {},
+            gone,
+            doubt or f"{some(homes)} counts something else than {some(people)}",
+            (
+                *(() if found is None else found.others),
+                (f"{some(homes)} instead", homes),
+                ("all of these are different records", names),
+            ),
         )
     within = [
         (a, b)
@@ -182,6 +204,7 @@ def _by_names(names: list[str], values: np.ndarray) -> Division:
     return Division(names, {}, [], doubt, (("only the first counts records of its own", names[:1]),))
 
 
+_YEAR = re.compile(r"(?<!\d)(?:1[89]|20)\d\d(?!\d)")
 _NUMERAL = re.compile(r"\d+")
 
 
@@ -245,7 +268,7 @@ def _family_in(names: Sequence[str]) -> list[str]:
 
 
 def _exclude(words: set[str], lists: Sequence[frozenset[str]] = vocabulary.DISJOINT) -> bool:
-    """Whether words, also at the end of longer ones, are of one of ``lists``, of which a record can be one at most."""
+    """Whether the words, or endings of them, are all in one of ``lists`` of mutually exclusive words."""
     return bool(words) and any(
         all(any(word == one or (len(one) > 3 and word.endswith(one)) for one in known) for word in words)
         for known in lists
@@ -253,7 +276,7 @@ def _exclude(words: set[str], lists: Sequence[frozenset[str]] = vocabulary.DISJO
 
 
 def _prefix(names: Sequence[str]) -> bool:
-    """Whether all names begin with the same word that stands apart, as in votes_a, votes_b."""
+    """Whether all names begin with the same separate word, as in votes_a, votes_b."""
     first = {re.split(r"[^0-9A-Za-zÀ-ÿ]", name)[0].lower() for name in names}
     return len(names) > 2 and len(first) == 1 and all(re.search(r"[^0-9A-Za-zÀ-ÿ]", name) for name in names)
 
@@ -272,13 +295,13 @@ def _range_of(words: Sequence[str]) -> tuple[float, float] | None:
 
 
 def _apart(ranges: Sequence[tuple[float, float]]) -> bool:
-    """Whether ranges share nothing; the last one alone may be without its end ("85" for 85 and over)."""
+    """Whether ranges do not overlap; only the last one may have no end ("85" for 85 and over)."""
     ordered = sorted(ranges)
     return all(a[1] < b[0] for a, b in itertools.pairwise(ordered))
 
 
 def _is_kind_of(a: str, b: str) -> bool:
-    """Whether the name ``a`` says more than ``b``: white_vap beside vap, NWBIR74 beside BIR74."""
+    """Whether the name ``a`` is a specialisation of ``b``: white_vap of vap, NWBIR74 of BIR74."""
     one, other = "".join(words_of(a)), "".join(words_of(b))
     if set(words_of(b)) < set(words_of(a)) or (len(other) > 2 and one.endswith(other)):
         return True
@@ -287,10 +310,10 @@ def _is_kind_of(a: str, b: str) -> bool:
 
 
 def _same_at_years(names: Sequence[str]) -> list[list[str]] | None:
-    """``names`` by year, the last one last, where they are the same of several years; None where they are not."""
+    """``names`` by year, the last year last, where they differ only by the year; else None."""
     by_year: dict[int, dict[str, str]] = {}
     for name in names:
-        years = re.findall(r"(?<!\d)(?:1[89]|20)\d\d(?!\d)", name)
+        years = _YEAR.findall(name)
         if len(years) != 1:
             return None
         by_year.setdefault(int(years[0]), {})[name.replace(years[0], "")] = name
@@ -350,7 +373,7 @@ def _solved(values: np.ndarray, order: np.ndarray) -> Iterator[tuple[list[int], 
 
 
 def _runs(values: np.ndarray, places: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """Columns that are the sum of those right beside them, which also few rows show, or of all others."""
+    """Columns that are the sum of adjacent columns, for which few rows are enough evidence, or of all others."""
     for k in places:
         target = values[k]
         for direction in (1, -1):

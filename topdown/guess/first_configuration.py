@@ -1,4 +1,4 @@
-"""A first configuration for a table, of what it seems to be: to be read, corrected, and checked."""
+"""Writes the first configuration for a table from a guess, to be read, corrected, and checked."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from topdown.wording import unquoted
 
 
 def configuration(found: Guess, path: str, title: str) -> str:
-    """``found`` as a commented TOML file, for a table at ``path`` as the file's folder sees it.
-
-    What was not sure is a question above its setting, each beginning with `QUESTION`, with what else could be written.
+    """``found`` as a commented TOML file, for a table at ``path`` relative to the file's folder. Uncertain settings
+    have a question above them, which begins with `QUESTION` and gives the alternatives.
     """
     levels = found.level_names
     share = f'"1/{len(levels)}"'
@@ -80,11 +79,11 @@ def configuration(found: Guess, path: str, title: str) -> str:
 
 
 QUESTION = "#? "
-"""How a line begins that asks something."""
+"""The beginning of a line with a question."""
 
 
 def _asked(found: Guess, topic: str) -> list[str]:
-    """The questions about ``topic`` as comments, each with what was taken and what may be written instead."""
+    """The questions about ``topic`` as comments, each with the assumption and the alternatives."""
     lines = []
     for question in found.questions:
         if question.topic != topic:
@@ -110,7 +109,7 @@ def _setting(name: str, values: tuple[str, ...]) -> list[str]:
 
 
 def _form(found: Guess) -> list[str]:
-    """What the file does not say of itself."""
+    """The settings on the file's form."""
     form = found.form
     settings = {
         "delimiter": form.delimiter,
@@ -120,7 +119,8 @@ def _form(found: Guess) -> list[str]:
         "thousands": form.thousands,
     }
     lines = [f"{name} = {_quoted(value)}" for name, value in settings.items() if value is not None]
-    return [*lines, *([f"header = {form.header}"] if form.header != 1 else [])]
+    rows = {"header": form.header * (form.header != 1), "footer": form.footer}
+    return [*lines, *(f"{name} = {value}" for name, value in rows.items() if value)]
 
 
 def _rows(found: Guess) -> list[str]:
@@ -131,10 +131,9 @@ def _rows(found: Guess) -> list[str]:
     if found.leave_out:
         values = ", ".join(f"{_key(k)} = [{', '.join(map(_quoted, v))}]" for k, v in found.leave_out.items())
         lines.append(f"leave_out = {{ {values} }}            # rows that are sums of others")
-    if found.rows != "leaves":
-        what = "every row is a record" if found.count is None else "every row is a unit and its categories"
-        lines.append(f'rows = "{found.rows}"                      # {what}')
-        lines += [] if found.count is None else [f"count = {_quoted(found.count)}"]
+    if found.rows.setting:
+        lines.append(found.rows.setting)
+    lines += [] if found.count is None else [f"count = {_quoted(found.count)}"]
     return lines
 
 

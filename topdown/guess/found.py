@@ -1,10 +1,10 @@
-"""What was found of a table, and what has to be asked about it."""
+"""The guess about a table, and the questions about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from topdown.tables.format import PLAIN, Format
 
@@ -13,7 +13,7 @@ Changes = dict[str, Any]
 
 @dataclass(frozen=True)
 class Choice:
-    """An answer to a question: what it is called, and what it changes in a `Guess`."""
+    """An answer to a question: its label, and its changes to a `Guess`."""
 
     label: str
     changes: Changes = field(default_factory=dict)
@@ -21,8 +21,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Question:
-    """What a table does not say. ``topic``: the part of the configuration that it is about. ``taken``: what was taken
-    until somebody answers; ``others``: what it may be instead."""
+    """A question that the table does not answer. ``topic``: the part of the configuration that it is about. ``taken``:
+    the assumption until it is answered; ``others``: the alternatives.
+    """
 
     topic: str
     text: str
@@ -30,17 +31,37 @@ class Question:
     others: tuple[Choice, ...] = ()
 
 
+class TakenRows(NamedTuple):
+    """What the rows of a table are: the ``name`` of input.rows, ``what`` each is, and the ``setting`` with a comment;
+    no setting where nothing has to be said. ``may_be_sums``: whether some may be sums of others."""
+
+    name: str
+    what: str
+    setting: str = ""
+    may_be_sums: bool = False
+
+
+LEAVES = TakenRows("leaves", "a unit", may_be_sums=True)
+RECORDS = TakenRows("records", "a record", 'rows = "records"                      # every row is a record')
+LONG = TakenRows(
+    "long",
+    "a unit and its categories",
+    'rows = "long"                      # every row is a unit and its categories',
+    may_be_sums=True,
+)
+
+
 @dataclass(frozen=True)
 class Guess:
-    """What a table seems to be: ``levels`` (columns, root first) or ``widths`` of the codes in ``geoid``, the columns
-    with ``names``, the ``cells``, and the ``sums`` among the columns, which are left out; ``separator`` of paths, where
-    levels share names; ``attributes`` of records; ``where``: columns with a value that chooses rows, and ``leave_out``
-    with those that leave rows out; ``pad_zeros``: columns of codes whose leading zeros were lost; ``ignored``: every
-    other column with the reason why it is left out; ``questions``: what has to be asked.
+    """What a table seems to be: what its ``rows`` are, ``levels`` (columns, root first) or ``widths`` of the codes in
+    ``geoid``, the columns with ``names``, the ``cells``, and the ``sums`` among the columns, which are left out;
+    ``separator`` of paths, where levels share names; ``attributes`` of records; ``where``: columns with a value that
+    chooses rows, and ``leave_out`` with those that leave rows out; ``pad_zeros``: columns of codes whose leading zeros
+    were lost; ``ignored``: every other column with the reason why it is left out; ``questions``: what has to be asked.
     """
 
     form: Format = PLAIN
-    rows: str = "leaves"
+    rows: TakenRows = LEAVES
     count: str | None = None
     levels: tuple[str, ...] = ()
     root: str | None = None

@@ -1,7 +1,8 @@
-"""What a table that nobody described seems to be: all of its columns looked at together."""
+"""Guesses the structure of a table from all of its columns together."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,11 +22,12 @@ from topdown.guess.column_evidence import (
     columns_of,
     is_function,
     joined_codes,
-    one_for_one,
 )
 from topdown.guess.divisions import divided
-from topdown.guess.found import Choice, Guess, Question, some
-from topdown.guess.written_form import completed, marks_of
+from topdown.guess.found import LEAVES, LONG, RECORDS, Choice, Guess, Question, TakenRows, some
+from topdown.guess.sorted_columns import SortedColumns
+from topdown.guess.total_rows import TotalRows, total_rows
+from topdown.guess.written_form import completed, marks_of, without_notes
 from topdown.tables.format import Format
 from topdown.tables.number_marks import without_marks
 from topdown.tables.readers import read_table
@@ -33,17 +35,16 @@ from topdown.wording import shown_path
 
 _AGES = [str(age) for age in range(116)]
 _SMALL = 30
-_SURE_UNIT = 2.0
+_SURE_UNIT, _MOSTLY = 2.0, 0.7
 
 
 def guess(path: Path, form: Format) -> Guess:
-    """What the table at ``path`` seems to be, with ``form`` completed by what the file shows.
-
-    Raises `DataError` for a table without rows, in which nothing tells units apart, or nothing is counted, or whose
-    layout `topdown` does not read, with what to do.
+    """The guess about the table at ``path``, with ``form`` completed from the file. Raises `DataError` with a remedy
+    for a table without rows, without a column that identifies units, without counts, or with a layout that `topdown`
+    does not read.
     """
     given, form = form, completed(path, form)
-    table = read_table(path, form=form)
+    table, form = without_notes(path, read_table(path, form=form), form)
     if table.num_rows == 0:
         raise DataError(f"{shown_path(path)}: has no rows to guess by")
     columns = columns_of(table)
@@ -91,7 +92,7 @@ def _unmarked(column: ColumnEvidence, form: Format) -> ColumnEvidence:
 
 
 class _Table:
-    """The columns of a table by what they are, as far as each shows it."""
+    """The columns of a table, sorted by what each seems to be."""
 
     def __init__(self, columns: Sequence[ColumnEvidence], form: Format) -> None:
         self.form, self.columns, self.rows = form, list(columns), len(columns[0])
@@ -102,96 +103,8 @@ class _Table:
         self._sort()
 
     def _sort(self) -> None:
-        """Give every column a place: constants, numberings, measures, years, ages, units, counts."""
-        self.constants: list[ColumnEvidence] = []
-        self.numberings: list[ColumnEvidence] = []
-        self.measures: list[ColumnEvidence] = []
-        self.years: list[ColumnEvidence] = []
-        self.ages: list[ColumnEvidence] = []
-        self.units: list[ColumnEvidence] = []
-        self.counts: list[ColumnEvidence] = []
-        self.mixed: list[ColumnEvidence] = []
-        for one in self.columns:
-            if one.kind == "empty":
-                self.ignored[one.name] = "has no values"
-            elif one.distinct == 1 and not one.nulls and self.rows > 1 and not self._may_count(one):
-                self.constants.append(one)
-            elif one.is_date:
-                self.years.append(one)
-            elif one.is_mixed:
-                self.mixed.append(one)
-            elif one.kind == "text" or self._is_dotted_code(one):
-                (self.numberings if self._numbers_rows(one) else self.units).append(one)
-            elif one.is_measure or self._is_margin(one):
-                self.measures.append(one)
-            elif one.is_year:
-                self.years.append(one)
-            elif one.is_age:
-                self.ages.append(one)
-            elif self._numbers_rows(one):
-                self.numberings.append(one)
-            elif self._is_code(one):
-                self.units.append(one)
-            else:
-                self.counts.append(one)
-
-    @staticmethod
-    def _is_dotted_code(one: ColumnEvidence) -> bool:
-        """Whether what reads as fractions are codes with a point in them: 11.01, or the tract 101.02."""
-        named = vocabulary.says(one.name, vocabulary.CODE) or vocabulary.level_rank(one.name) is not None
-        return one.kind == "fraction" and named and not one.stored_number and not vocabulary.is_measure(one.name)
-
-    def _is_margin(self, one: ColumnEvidence) -> bool:
-        """Whether a column is the margin of error of another one: B01001_001M beside B01001_001E."""
-        return one.name.endswith("M") and any(other.name == one.name[:-1] + "E" for other in self.columns)
-
-    @staticmethod
-    def _may_count(one: ColumnEvidence) -> bool:
-        return one.kind == "whole" and vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)
-
-    @staticmethod
-    def _numbers_rows(one: ColumnEvidence) -> bool:
-        """Whether a column numbers rows, or records: whole numbers in their order, or what is called so."""
-        rank = vocabulary.level_rank(one.name)
-        named = vocabulary.says(one.name, vocabulary.RECORD) or one.name.strip() == ""
-        if one.is_numbering:
-            return named or (one.kind == "whole" and (rank is None or one.smallest <= 1) and not one.has_zeros)
-        if not named or rank is not None or one.kind != "whole":
-            return False
-        counts = vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)
-        return not counts and not any(map(str.isdigit, one.name))
-
-    def _is_code(self, one: ColumnEvidence) -> bool:
-        """Whether a column of whole numbers holds codes rather than counts."""
-        if one.has_zeros:
-            return True
-        if not one.is_digits and not one.stored_number:
-            return False
-        counts = vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)
-        if vocabulary.says(one.name, vocabulary.CODE) and not counts:
-            return True
-        if vocabulary.says(one.name, vocabulary.AGE):
-            return False
-        texts = [other for other in self.columns if other.kind == "text" and other.distinct > 1]
-        if not counts and one.distinct < self.rows and any(one.distinct > 2 and one_for_one(one, t) for t in texts):
-            return True
-        finer = [other for other in self.columns if other.is_digits and other.distinct > one.distinct]
-        if not counts and one.distinct < self.rows and any(nested.begins_with(other, one) for other in finer):
-            return True
-        rank = vocabulary.level_rank(one.name)
-        if rank is not None and not counts and not vocabulary.says(one.name, vocabulary.STRONG_TOTAL):
-            return True
-        others = [other for other in self.columns if other.is_digits or other.kind == "text"]
-        ascends = bool((np.diff(one.numbers) > 0).all())
-        width = max(one.lengths)
-        near = set(one.lengths) <= {width, width - 1}
-        if counts or not one.is_unique or not near or width < 3 or self.rows < 5:
-            return False
-        begins = any(nested.begins_with(one, other) for other in others if other.distinct > 1)
-        named_by_parts = any(
-            other.distinct * 2 <= self.rows and nested.prefix_of(one, other) is not None for other in texts
-        )
-        return ascends or begins or named_by_parts
+        self.sorted = SortedColumns.of(self.columns)
+        self.ignored |= {one.name: "has no values" for one in self.sorted.empty}
 
     # -- the whole --------------------------------------------------------------------------------------------------
 
@@ -199,7 +112,10 @@ class _Table:
         sliced = self._sliced()
         if sliced is not None:
             return sliced
-        self._leave_totals_out()
+        whole = self._whole_of_crossed()
+        if whole is not None:
+            return self._part(*whole)
+        self._leave_out(total_rows(self.sorted.units, self.sorted.counts, self.rows))
         return self._kind()
 
     def _kind(self) -> Guess:
@@ -207,27 +123,29 @@ class _Table:
             raise DataError(
                 "its first row holds numbers only, where the names of the columns should stand; give it a row of names"
             )
-        single = [one for one in self.units if one.is_unique]
+        single = [one for one in self.sorted.units if one.is_unique]
         single = [one for one in single if nested.score(one) > -2] or single
-        counts = self.counts
+        counts = self.sorted.counts
         if not single and any(one.largest > OLDEST for one in counts):
-            # A unit that stands twice by mistake: `check` names it.
-            single = [one for one in self.units if one.distinct >= 0.9 * self.rows and nested.score(one) >= 1]
+            # A unit that is in the table twice by mistake; `topdown check` names it.
+            single = [one for one in self.sorted.units if one.distinct >= 0.9 * self.rows and nested.score(one) >= 1]
         if single and counts and not self._are_persons(single):
             leaf = max(single, key=_as_leaf)
             codes = [
                 one
-                for one in self.units
+                for one in self.sorted.units
                 if one.is_digits and (one.has_zeros or vocabulary.level_rank(one.name) is not None)
             ]
             path = None if leaf.is_digits or leaf.is_coded_text else nested.path_to(self.rows, codes)
             return self._leaves(path or [leaf])
         if not single and counts:
-            # A number that stands a few times only is a category of records, or of rows of a long table.
-            path = nested.path_to(self.rows, [one for one in self.units if nested.score(one) > -2])
+            # A number that is repeated only a few times is a category of records, or of rows of a long table.
+            likely = [one for one in self.sorted.units if nested.score(one) > -2]
+            coded = [one for one in likely if one.is_digits and nested.score(one) >= 1]
+            path = nested.path_to(self.rows, coded) or nested.path_to(self.rows, likely)
             long = self._long()
-            if path is not None and (long is None or len(counts) > 1 or len(path) < len(long)):
-                categories = [one for one in self.units if vocabulary.says(one.name, vocabulary.CATEGORY)]
+            if path is not None and (long is None or len(counts) > 1 or len(path) < len(long) or self._of_units(long)):
+                categories = [one for one in self.sorted.units if vocabulary.says(one.name, vocabulary.CATEGORY)]
                 if not any(one in path for one in categories):
                     return self._leaves(path)
             if long is not None:
@@ -239,7 +157,7 @@ class _Table:
                     "every combination, or a long table with one column of counts and one row for every unit and "
                     "category"
                 )
-        if single and not counts and not self.ages and not self._are_persons(single):
+        if single and not counts and not self.sorted.ages and not self._are_persons(single):
             raise DataError(
                 "no column of whole numbers is left that could be counts of records: this looks like a list of "
                 "units; name the table with their counts"
@@ -247,12 +165,12 @@ class _Table:
         return self._records(single)
 
     def _are_persons(self, single: Sequence[ColumnEvidence]) -> bool:
-        """Whether rows that have a number of their own are persons: units stand beside, and nothing is counted."""
-        if any(one.largest > OLDEST or vocabulary.says(one.name, vocabulary.POPULATION) for one in self.counts):
+        """Whether rows with a number of their own are persons: there are units, and nothing is counted."""
+        if any(one.largest > OLDEST or vocabulary.says(one.name, vocabulary.POPULATION) for one in self.sorted.counts):
             return False
         places = [
             one
-            for one in self.units
+            for one in self.sorted.units
             if not one.is_unique and nested.repeats(self.rows, one) >= 2 and nested.score(one) >= _SURE_UNIT
         ]
         best = max(map(nested.score, single))
@@ -263,7 +181,7 @@ class _Table:
             return True
         categories = [
             one
-            for one in self.units
+            for one in self.sorted.units
             if one not in single
             and one.distinct <= _SMALL
             and vocabulary.level_rank(one.name) is None
@@ -283,16 +201,10 @@ class _Table:
 
     def _sliced(self) -> Guess | None:
         """The guess of one kind of rows, where they are of several levels or years; None where they are not."""
-        years = [one for one in self.years if one.distinct > 1]
+        years = [one for one in self.sorted.years if one.distinct > 1]
         for one in years:
-            unit_columns = [c for c in self.units if not vocabulary.says(c.name, vocabulary.CATEGORY)]
-            # Most units at most times; of records with dates few of the pairs are there.
-            pairs = [
-                c
-                for c in unit_columns
-                if joined_codes([c, one])[1] > max(1.5 * c.distinct, 0.5 * c.distinct * one.distinct)
-            ]
-            if not pairs:
+            unit_columns = [c for c in self.sorted.units if not vocabulary.says(c.name, vocabulary.CATEGORY)]
+            if not any(self._stands_again(c, one) for c in unit_columns):
                 continue
             in_order = sorted(one.values.to_pylist(), key=_as_time)
             last = in_order[-1]
@@ -311,7 +223,7 @@ class _Table:
             )
         levels = [
             one
-            for one in (*self.units, *self.counts)
+            for one in (*self.sorted.units, *self.sorted.counts)
             if 1 < one.distinct <= 12 and not one.nulls and vocabulary.says(one.name, vocabulary.SLICE)
         ]
         for one in levels:
@@ -320,14 +232,25 @@ class _Table:
                 return found
         return None
 
+    @staticmethod
+    def _stands_again(unit: ColumnEvidence, time: ColumnEvidence) -> bool:
+        """Whether most units appear at most of the times, equally often; records with dates have few of these pairs, or
+        some more often than others.
+        """
+        codes, pairs = joined_codes([unit, time])
+        often = np.bincount(np.bincount(codes))
+        return bool(
+            pairs > max(1.5 * unit.distinct, 0.5 * unit.distinct * time.distinct) and often.max() > _MOSTLY * pairs
+        )
+
     def _lowest_of(self, one: ColumnEvidence) -> Guess | None:
-        """The guess of the rows with that value of ``one`` that most units have, where other rows are their sums."""
+        """The guess from the rows with the value of ``one`` that most units have, where other rows are their sums."""
         sizes = np.bincount(one.codes, minlength=one.distinct)
         most = int(sizes.argmax())
         value = one.values[most].as_py()
         chosen = one.codes == most
         sums = False
-        for count in self.counts:
+        for count in self.sorted.counts:
             if count is one or not np.isfinite(count.numbers).all():
                 continue
             below = count.numbers[chosen].sum()
@@ -340,7 +263,7 @@ class _Table:
             part = self._part(one, value)
         except DataError:
             return None
-        return part if part.rows in ("leaves", "long") else None
+        return part if part.rows.may_be_sums else None
 
     def _part(self, by: ColumnEvidence, value: str) -> Guess:
         chosen = pa.array(by.codes == pc.index(by.values, value).as_py())
@@ -352,74 +275,25 @@ class _Table:
         part = _Table(columns, self.form).guess()
         return replace(part, where={by.name: value, **part.where})
 
-    def _leave_totals_out(self) -> None:
-        """Leave out rows that are totals: those that are called so, and those that are the sum of all others."""
-        out = np.zeros(self.rows, bool)
-        counted = [one for one in self.counts if np.isfinite(one.numbers).all() and one.numbers.sum() > 0]
-        for one in [c for c in self.units if c.kind == "text"]:
-            for place, value in enumerate(one.values.to_pylist()):
-                if (
-                    "".join(vocabulary.words_of(value)) not in vocabulary.TOTAL_ROWS
-                    and value.lower() not in vocabulary.TOTAL_ROWS
-                ):
-                    continue
-                rows = one.codes == place
-                if rows.all():
-                    continue
-                sums = [c.numbers[rows].sum() == c.numbers[~rows].sum() for c in counted]
-                short = len(value) <= 3
-                if short and not any(sums):
-                    continue
-                self.leave_out.setdefault(one.name, []).append(value)
-                out |= rows
-                if counted and not any(sums):
-                    self._ask_total(one, value)
-        for one in [c for c in self.units if 0 < c.nulls < self.rows / 2]:
-            rows = one.codes < 0
-            if any(c.numbers[rows].sum() == c.numbers[~rows].sum() for c in counted):
-                self.leave_out[one.name] = [*self.leave_out.get(one.name, []), ""]
-                out |= rows
-        if not out.any():
-            out = self._sum_of_all(counted)
-        if out.any():
-            kept = pa.array(~out)
+    def _leave_out(self, totals: TotalRows) -> None:
+        """Go on without rows that are sums of others."""
+        self.questions += totals.questions
+        self.leave_out |= totals.leave_out
+        if totals.rows.any():
+            kept = pa.array(~totals.rows)
             self.columns = [ColumnEvidence(c.name, c.place, c.text.filter(kept), c.stored_number) for c in self.columns]
             self.rows = len(self.columns[0])
             self._sort()
 
-    def _ask_total(self, one: ColumnEvidence, value: str) -> None:
-        keep = {name: [v for v in values if v != value] for name, values in self.leave_out.items()}
-        self.questions.append(
-            Question(
-                "leave_out",
-                f"are rows with {one.name} = {value} sums of other rows?",
-                "yes, they are left out",
-                (Choice("no", {"leave_out": {name: values for name, values in keep.items() if values}}),),
-            )
-        )
-
-    def _sum_of_all(self, counted: Sequence[ColumnEvidence]) -> np.ndarray:
-        """The row that is the sum of all others in every column of counts, if one is."""
-        if not counted or self.rows < 4:
-            return np.zeros(self.rows, bool)
-        numbers = np.stack([one.numbers for one in counted])
-        half = (2 * numbers == numbers.sum(axis=1, keepdims=True)).all(axis=0)
-        named = [one for one in self.units if one.is_unique and one.kind == "text"]
-        if half.sum() != 1 or not named or numbers[:, half].max() < 20:
-            return np.zeros(self.rows, bool)
-        one = max(named, key=nested.score)
-        self.leave_out.setdefault(one.name, []).append(one.text.filter(pa.array(half))[0].as_py())
-        return np.asarray(half)
-
     # -- rows with a column for every cell --------------------------------------------------------------------------
 
     def _leaves(self, path: list[ColumnEvidence]) -> Guess:
-        others = [one for one in self.units if one not in path]
-        found = nested.nesting(path, others, self.constants, records=False)
-        levels = [one for one in self.units if one.name in found.used]
+        others = [one for one in self.sorted.units if one not in path]
+        found = nested.nesting(path, others, self.sorted.constants, records=False)
+        levels = [one for one in self.sorted.units if one.name in found.used]
         above = [one for one in levels if not one.is_unique]
         counts, flags = [], []
-        for one in self.counts:
+        for one in self.sorted.counts:
             level = nested.constant_within(above, one)
             if level is not None and one.distinct > 1:
                 self.ignored[one.name] = f"is the same in all rows of a unit of {level.name}"
@@ -448,13 +322,13 @@ class _Table:
         division = divided(counts)
         question = []
         if division.doubt:
-            # What is taken out or put in by an answer leaves the sums as they are.
+            # An answer that removes or adds columns does not change the sums.
             others_ = tuple(Choice(label, {"cells": tuple(cells)}) for label, cells in division.others)
             question = [Question("cells", division.doubt, f"cells = {some(division.cells)}", others_)]
         self.ignored |= dict.fromkeys(division.rest, "may count the same records again")
         return self._finished(
             found,
-            rows="leaves",
+            rows=LEAVES,
             cells=tuple(division.cells),
             sums=division.totals,
             questions=question,
@@ -462,9 +336,9 @@ class _Table:
 
     def _is_flag(self, one: ColumnEvidence) -> bool:
         """Whether whole numbers are a yes or no, or a category of units, beside true counts."""
-        if vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION):
+        if vocabulary.says(one.name, vocabulary.COUNTED):
             return False
-        large = any(other.largest > 20 * max(1.0, one.largest) for other in self.counts)
+        large = any(other.largest > 20 * max(1.0, one.largest) for other in self.sorted.counts)
         if one.distinct <= 2 and one.largest <= 2 and self.rows >= 8:
             return large
         return large and vocabulary.says(one.name, vocabulary.CATEGORY) and one.distinct <= _SMALL and one.largest <= 99
@@ -477,10 +351,12 @@ class _Table:
         unit = ColumnEvidence("", 0, pa.array(codes.astype(str)))
         few = [
             one
-            for one in (*self.units, *self.counts, *self.ages, *self.years)
+            for one in (*self.sorted.units, *self.sorted.counts, *self.sorted.ages, *self.sorted.years)
             if one not in path
-            and 1 < one.distinct <= (OLDEST + 1 if one in self.ages else MOST_CATEGORIES)
-            and (one not in self.counts or one.largest <= _SMALL or vocabulary.says(one.name, vocabulary.CATEGORY))
+            and 1 < one.distinct <= (OLDEST + 1 if one in self.sorted.ages else MOST_CATEGORIES)
+            and (
+                one not in self.sorted.counts or one.largest <= _SMALL or vocabulary.says(one.name, vocabulary.CATEGORY)
+            )
         ]
         kept: list[ColumnEvidence] = []
         for one in sorted(
@@ -504,16 +380,39 @@ class _Table:
                 return path
         return None
 
+    def _of_units(self, path: Sequence[ColumnEvidence]) -> bool:
+        """Whether the supposed categories of a long table have names of units."""
+        count = self._count_column()
+        return all(nested.score(one) >= 1 for one in self._categories(path) if one is not count)
+
+    def _whole_of_crossed(self) -> tuple[ColumnEvidence, str] | None:
+        """The category that is the sum of all others, in a table with rows for every unit and category, if there is
+        one.
+        """
+        for one in self._crossed():
+            others, n_groups = joined_codes([c for c in self.sorted.units if c is not one])
+            for place, value in enumerate(one.values.to_pylist()):
+                sums = [
+                    (
+                        np.bincount(others, weights=count.numbers, minlength=n_groups),
+                        np.bincount(others, weights=count.numbers * (one.codes == place), minlength=n_groups),
+                    )
+                    for count in self.sorted.counts
+                ]
+                if all(whole.sum() > 0 and np.array_equal(whole, 2 * part) for whole, part in sums):
+                    return one, value
+        return None
+
     def _count_column(self) -> ColumnEvidence | None:
-        named = [one for one in self.counts if vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)]
+        named = [one for one in self.sorted.counts if vocabulary.says(one.name, vocabulary.COUNTED)]
         if len(named) == 1:
-            rest = [one for one in self.counts if one is not named[0]]
+            rest = [one for one in self.sorted.counts if one is not named[0]]
             return named[0] if all(one.distinct <= MOST_CATEGORIES for one in rest) else None
-        return self.counts[0] if len(self.counts) == 1 else None
+        return self.sorted.counts[0] if len(self.sorted.counts) == 1 else None
 
     def _places(self, count: ColumnEvidence | None = None) -> list[list[ColumnEvidence]]:
         """Columns, or paths of them, that may be the units of rows that are not single units; the best first."""
-        candidates = [one for one in self.units if not one.is_unique and one is not count and one.distinct > 1]
+        candidates = [one for one in self.sorted.units if not one.is_unique and one is not count and one.distinct > 1]
         if not candidates:
             return []
         good = [one for one in candidates if nested.score(one) >= 1] or [
@@ -532,14 +431,20 @@ class _Table:
             kept: list[ColumnEvidence] = []
             for one in whole:
                 kept = [other for other in kept if not is_function(one, other)] + [one]
-            if path is not None and finest in kept:
+            # Names that appear under all others in the same way are crossed, not nested.
+            is_crossed = joined_codes(kept)[1] == math.prod(one.distinct for one in kept)
+            coded = kept[-1].is_digits or kept[-1].is_coded_text
+            if path is not None and finest in kept and (coded or not is_crossed):
                 found.append(kept)
         found += [[finest], *([one] for one in codes if one is not finest)]
         return found
 
     def _ask_places(self, path: list[ColumnEvidence], places: Sequence[list[ColumnEvidence]]) -> None:
-        """Ask where rows are, where no name and no code says that the column that was taken does."""
-        if nested.score(path[-1]) < 1:
+        """Ask which column has the units, where neither a name nor a code confirms the assumption."""
+        leaf = path[-1]
+        plain = not leaf.is_digits and not leaf.is_coded_text
+        finer = [one for one in self.sorted.units if plain and leaf.distinct < one.distinct <= MOST_CATEGORIES]
+        if nested.score(leaf) < 1 or any(not is_function(one, leaf) for one in finer):
             others = tuple(
                 Choice(one[-1].name, {"levels": ("everything", one[-1].name)}) for one in places[1:4] if len(one) == 1
             )
@@ -569,7 +474,7 @@ class _Table:
             path, count = [by_name[one.name] for one in path], by_name[count.name]
             attributes = [by_name[one.name] for one in attributes if by_name[one.name].distinct > 1]
             self._sort()
-        return self._with_attributes(path, attributes, rows="long", count=count.name)
+        return self._with_attributes(path, attributes, rows=LONG, count=count.name)
 
     def _holds_totals(self, one: ColumnEvidence, count: ColumnEvidence, others: Sequence[ColumnEvidence]) -> bool:
         """Whether one value of ``one`` is the sum of its other values, in every unit; it is then left out."""
@@ -589,8 +494,12 @@ class _Table:
         """The category of a table with a row for every unit and category, and several columns of counts."""
         for path in self._places():
             for one in self._categories(path):
-                named = one in self.units or vocabulary.says(one.name, vocabulary.CATEGORY)
-                if named and len(self.counts) > 1 + (one in self.counts) and joined_codes([*path, one])[1] == self.rows:
+                named = one in self.sorted.units or vocabulary.says(one.name, vocabulary.CATEGORY)
+                if (
+                    named
+                    and len(self.sorted.counts) > 1 + (one in self.sorted.counts)
+                    and joined_codes([*path, one])[1] == self.rows
+                ):
                     return [one]
         return []
 
@@ -604,14 +513,24 @@ class _Table:
                 "with the zeros of its codes"
             )
         path = places[0]
+        parts = [
+            one
+            for one in self.sorted.measures
+            if one.kind == "fraction" and vocabulary.says(one.name, vocabulary.COUNTED)
+        ]
+        if parts and joined_codes([*path, *self._categories(path)])[1] == self.rows:
+            raise DataError(
+                f"column {some([one.name for one in parts])} has decimals, and counts are whole numbers: where it "
+                "holds thousands, give the counts themselves"
+            )
         attributes = [
             one
             for one in self._categories(path)
-            if one not in self.years or not vocabulary.says(one.name, vocabulary.YEAR)
+            if one not in self.sorted.years or not vocabulary.says(one.name, vocabulary.YEAR)
         ]
         counted = [
             one
-            for one in self.counts
+            for one in self.sorted.counts
             if (one.largest > _SMALL and not vocabulary.says(one.name, vocabulary.CATEGORY))
             or (
                 vocabulary.says(one.name, vocabulary.COUNT)
@@ -629,7 +548,7 @@ class _Table:
                     (
                         Choice(
                             "no, it says how many records a row stands for: sum the rows of a unit and category first",
-                            {"rows": "long", "count": counted[0].name},
+                            {"rows": LONG, "count": counted[0].name},
                         ),
                     ),
                 )
@@ -637,7 +556,7 @@ class _Table:
             attributes = [one for one in attributes if one not in counted]
             self.ignored |= {one.name: "is no category of a record" for one in counted}
         self._ask_places(path, places)
-        for one in (*self.measures, *self.counts):
+        for one in (*self.sorted.measures, *self.sorted.counts):
             if vocabulary.says(one.name, vocabulary.WEIGHT):
                 self.questions.append(
                     Question(
@@ -649,15 +568,15 @@ class _Table:
         for one in single:
             if one not in path:
                 self.ignored[one.name] = "tells records apart"
-        return self._with_attributes(path, attributes, rows="records", count=None)
+        return self._with_attributes(path, attributes, rows=RECORDS, count=None)
 
     def _with_attributes(
-        self, path: list[ColumnEvidence], attributes: Sequence[ColumnEvidence], *, rows: str, count: str | None
+        self, path: list[ColumnEvidence], attributes: Sequence[ColumnEvidence], *, rows: TakenRows, count: str | None
     ) -> Guess:
-        others = [one for one in self.units if one not in path and one not in attributes]
-        found = nested.nesting(path, others, self.constants, records=True)
-        known = {**{one.name: _categories_of(one, self.ages) for one in attributes}}
-        for one in (*self.units, *self.counts):
+        others = [one for one in self.sorted.units if one not in path and one not in attributes]
+        found = nested.nesting(path, others, self.sorted.constants, records=True)
+        known = {**{one.name: _categories_of(one, self.sorted.ages) for one in attributes}}
+        for one in (*self.sorted.units, *self.sorted.counts):
             if one.name not in known and one.name not in found.used and one.name != count:
                 many = one.distinct > MOST_CATEGORIES
                 self.ignored.setdefault(
@@ -671,21 +590,20 @@ class _Table:
         used = {*found.used, *changes.get("attributes", {})}  # type: ignore[misc]
         ignored = found.ignored | self.ignored
         reasons = (
-            (self.constants, "is the same in every row"),
-            (self.numberings, "tells rows or records apart"),
-            (self.measures, "holds no whole counts: areas, shares, means or the like"),
-            (self.years, "holds years"),
-            (self.ages, "holds ages"),
-            (self.mixed, "holds numbers with signs beside them"),
+            (self.sorted.constants, "is the same in every row"),
+            (self.sorted.numberings, "tells rows or records apart"),
+            (self.sorted.measures, "holds no whole counts: areas, shares, means or the like"),
+            (self.sorted.years, "holds years"),
+            (self.sorted.ages, "holds ages"),
+            (self.sorted.mixed, "holds numbers with signs beside them"),
         )
         for columns, why in reasons:
             for one in columns:
                 if one.name not in used:
                     ignored.setdefault(one.name, why)
-        if self.mixed:
-            text = (
-                f"{some([one.name for one in self.mixed])} has numbers with other signs beside them: are they counts?"
-            )
+        if self.sorted.mixed:
+            mixed = some([one.name for one in self.sorted.mixed])
+            text = f"{mixed} has numbers with other signs beside them: are they counts?"
             self.questions.append(
                 Question("cells", text, "no; if they are, write them as numbers alone, and start again")
             )
@@ -702,20 +620,22 @@ class _Table:
 
 
 def _as_time(text: str) -> tuple[int, ...]:
-    """A year or a date as numbers that are in its order; what ends with its year is turned round."""
+    """A year or a date as numbers in its order; a date that ends with its year is reversed."""
     parts = [int(part) for part in re.findall("[0-9]+", text)]
     return tuple(parts if len(str(parts[0])) == 4 else reversed(parts))
 
 
 def _as_leaf(one: ColumnEvidence) -> tuple[bool, float, int]:
-    """How well a column with a value of its own in every row serves as the lowest level: codes before names."""
+    """A score of how well a column with distinct values serves as the lowest level: codes before names."""
     likely = nested.score(one)
+    likely -= 3.0 * nested.is_postal(one)  # a place may have several offices, and an office several places
     return (one.is_digits or one.is_coded_text) and likely >= 1, likely, -one.place
 
 
 def _categories_of(one: ColumnEvidence, ages: Sequence[ColumnEvidence]) -> list[str]:
-    """All categories of an attribute: of ages in single years those that anybody may have, of small whole numbers also
-    those between."""
+    """All categories of an attribute: for ages in single years all possible ages, for small whole numbers also those in
+    between.
+    """
     values = [str(value) for value in one.values.to_pylist() if value is not None]
     if one in ages and one.is_digits and one.distinct > _SMALL:
         return _AGES if one.largest < len(_AGES) else [str(age) for age in range(OLDEST + 1)]

@@ -1,4 +1,4 @@
-"""Which columns tell units apart, and how units nest: columns that are functions of finer ones, and parts of codes."""
+"""Which columns identify units, and how units nest: columns that are functions of finer ones, and prefixes of codes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _POSTAL = frozenset(["plz", "zip", "zipcode", "zcta", "postcode", "postal", "cap
 
 @dataclass
 class Nesting:
-    """How units nest, as fields of a `Guess` (``changes``), with the columns that this uses up (``used``), those that
-    only describe units (``ignored``), and what has to be asked. ``inner_names``: columns of names of levels above the
-    lowest; ``doubtful``: columns that are taken for levels without being sure."""
+    """How units nest, as fields of a `Guess` (``changes``), with the columns that are used for it (``used``), those
+    that only describe units (``ignored``), and questions. ``inner_names``: columns with names of levels above the
+    lowest; ``doubtful``: columns that are uncertain levels.
+    """
 
     changes: Changes = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -41,17 +42,24 @@ class Nesting:
 
 
 def padded(column: ColumnEvidence) -> tuple[pa.Array, int | None]:
-    """The codes in ``column`` with the zeros that they lost, and their length where any did; else as they are."""
+    """The codes in ``column`` with lost leading zeros restored, and their length where any were lost; else
+    unchanged.
+    """
     lengths = column.lengths
-    if not column.is_digits or len(lengths) != 2 or lengths[1] - lengths[0] != 1 or lengths[1] < 3:
+    if len(lengths) != 2 or lengths[1] - lengths[0] != 1 or lengths[1] < 3:
         return column.values, None
+    if not column.is_digits:  # letters stand in some of the codes that are long enough: 1004 beside 2A004
+        short = column.values.filter(pc.equal(pc.utf8_length(column.values), lengths[0]))
+        if not pc.all(pc.match_substring_regex(short, "^[0-9]+$")).as_py():
+            return column.values, None
     return pc.utf8_lpad(column.values, lengths[1], "0"), lengths[1]
 
 
 def systems_of(column: ColumnEvidence) -> tuple[list[CodeSystem], int | None]:
-    """The systems whose codes the ``column``'s can be, those that its name says first; and the length to which its
-    codes have to be padded, None where they are whole. Postal codes are of none."""
-    if vocabulary.says(column.name, _POSTAL):
+    """The systems to which the codes of ``column`` may belong, those that its name suggests first; and the length to
+    which its codes have to be padded, None where they are complete. Postal codes belong to none.
+    """
+    if is_postal(column):
         return [], None
     if column.distinct < 2:
         return [], None
@@ -69,8 +77,13 @@ def systems_of(column: ColumnEvidence) -> tuple[list[CodeSystem], int | None]:
     return [], None
 
 
+def is_postal(column: ColumnEvidence) -> bool:
+    """Whether a column has a name for postal codes."""
+    return vocabulary.says(column.name, _POSTAL)
+
+
 def begins_with(code: ColumnEvidence, parent: ColumnEvidence) -> int | None:
-    """How many characters of ``code``, with its zeros, are the ``parent``'s in every row; None if none are."""
+    """How many first characters of ``code``, with its zeros, equal the ``parent`` in every row; None if they do not."""
     if code is parent or parent.distinct >= code.distinct or parent.distinct < 2 or parent.nulls or code.nulls:
         return None
     width = max(parent.lengths)
@@ -140,10 +153,9 @@ def by_fineness(columns: Sequence[ColumnEvidence]) -> list[ColumnEvidence]:
 
 
 def path_to(rows: int, units: Sequence[ColumnEvidence], *, of_rows: bool = True) -> list[ColumnEvidence] | None:
-    """Columns, coarsest first, that only together tell all rows apart: names or codes that stand under several parents.
-
-    A category that most units have is no such column: the finer of two is under few of the coarser ones, unless both
-    are called as levels are.
+    """Columns, coarsest first, that identify all rows only together: names or codes that repeat under several parents.
+    A category that most units have is no such column: a finer column's values lie under few of the coarser one's,
+    unless both have names of levels.
     """
     whole = [one for one in units if not one.nulls and one.distinct > 1 and score(one) > -2]
     for size in range(2, _MOST_PATH + 1):
@@ -185,7 +197,7 @@ def nesting(
     *,
     records: bool,
 ) -> Nesting:
-    """How the units that ``path`` (one column, or several, coarsest first) tells apart nest among the other ``units``.
+    """How the units that ``path`` identifies (one column, or several, coarsest first) nest in the other ``units``.
 
     ``constants``: columns with one value, one of which may name the root. ``records``: whether units have many rows, so
     that a column that is the same in every row of a unit says something of it.
@@ -194,7 +206,8 @@ def nesting(
     leaf = path[-1]
     names, parents = _relatives(path, units, found, records=records)
     chain = _chain(path, parents, found)
-    if len(path) == 1 and _by_widths(leaf, chain, names, found):
+    beside = [one.name for one in (*units, *constants) if one is not leaf]
+    if len(path) == 1 and _by_widths(leaf, chain, names, found, beside):
         _padding([leaf], found)
         return found
     levels, called, inner = [], {}, found.inner_names
@@ -235,8 +248,9 @@ def nesting(
 def _relatives(
     path: Sequence[ColumnEvidence], units: Sequence[ColumnEvidence], found: Nesting, *, records: bool
 ) -> tuple[dict[str, ColumnEvidence], dict[str, tuple[ColumnEvidence, float]]]:
-    """Of the columns beside ``path`` the names of its units, and those that may be units above them, each with how much
-    speaks for it."""
+    """Among the columns beside ``path`` the names of its units, and possible units above them, each with the strength
+    of the evidence.
+    """
     leaf = path[-1]
     codes, n_units = joined_codes(path)
     unit = ColumnEvidence("", 0, pa.array(codes.astype(str)))
@@ -251,7 +265,7 @@ def _relatives(
         if one.is_unique and not records if len(path) > 1 else one_for_one(leaf, one):
             alike.append(one)
             continue
-        inner = next((level for level in path[:-1] if one_for_one(level, one)), None)
+        inner = _called(path, one)
         if inner is not None:
             names.setdefault(inner.name, one)
             continue
@@ -262,7 +276,7 @@ def _relatives(
             names[leaf.name] = one
         else:
             found.ignored[one.name] = "says something of units, and does not seem to be a level"
-    texts = [one for one in alike if not one.is_digits and not one.is_coded_text]
+    texts = [one for one in alike if not one.is_numeric and not one.is_coded_text]
     if texts and (leaf.name not in names):
         names[leaf.name] = max(texts, key=lambda one: (vocabulary.says(one.name, vocabulary.NAME), -one.place))
     for one in alike:
@@ -271,15 +285,44 @@ def _relatives(
     return names, parents
 
 
+def _called(path: Sequence[ColumnEvidence], one: ColumnEvidence) -> ColumnEvidence | None:
+    """The column of ``path`` whose units have their names in ``one``: it is the same wherever the unit is, and differs
+    between units of one parent."""
+    for place, level in enumerate(path):
+        if place < len(path) - 1 and one_for_one(level, one):
+            return level
+        named = (
+            one.kind == "text"
+            and not one.is_numeric
+            and not one.is_coded_text
+            and vocabulary.says(one.name, vocabulary.NAME)
+        )
+        if place == 0 or not named or 2 * one.distinct < level.distinct:
+            continue
+        codes, count = joined_codes(path[: place + 1])
+        above, _ = joined_codes(path[:place])
+        unit, parent = (ColumnEvidence("", 0, pa.array(some_of.astype(str))) for some_of in (codes, above))
+        if is_function(unit, one) and not is_function(parent, one) and 2 * joined_codes([parent, one])[1] > count:
+            return level
+    return None
+
+
 def _names_leaf(one: ColumnEvidence, n_units: int, names: dict[str, ColumnEvidence], leaf: ColumnEvidence) -> bool:
-    if leaf.name in names or one.kind != "text" or one.is_coded_text or not (leaf.is_digits or leaf.is_coded_text):
+    if (
+        leaf.name in names
+        or one.kind != "text"
+        or one.is_numeric
+        or one.is_coded_text
+        or not (leaf.is_digits or leaf.is_coded_text)
+    ):
         return False
     return one.distinct > 0.5 * n_units or (vocabulary.says(one.name, vocabulary.NAME) and one.distinct > 0.2 * n_units)
 
 
 def _evidence(leaf: ColumnEvidence, one: ColumnEvidence, n_units: int, *, records: bool) -> float:
-    """How much speaks for ``one`` being units above those in ``leaf``: a part of their code, a level's name, rows that
-    stand together."""
+    """The strength of the evidence that ``one`` has units above those in ``leaf``: a prefix of their code, the name of
+    a level, rows that are grouped by it.
+    """
     if begins_with(leaf, one) is not None:
         return 6.0
     if _ends_with(leaf, one):
@@ -315,7 +358,7 @@ def _chain(
             groups[same][2].append(one)
     upper = path[0]
     taken: list[tuple[ColumnEvidence, float, list[ColumnEvidence]]] = []
-    for one, says, members in groups:  # what is surest first: the others have to nest in it
+    for one, says, members in groups:  # the most certain first: the others have to nest with it
         inside = len(path) == 1 or (one.distinct < upper.distinct and is_function(upper, one))
         if inside and all(is_function(a, b) for other, _, _ in taken for a, b in [_finer(one, other)]):
             taken.append((one, says, members))
@@ -347,26 +390,40 @@ def _finer(a: ColumnEvidence, b: ColumnEvidence) -> tuple[ColumnEvidence, Column
 
 
 def _by_widths(
-    leaf: ColumnEvidence, chain: list[ColumnEvidence], names: dict[str, ColumnEvidence], found: Nesting
+    leaf: ColumnEvidence,
+    chain: list[ColumnEvidence],
+    names: dict[str, ColumnEvidence],
+    found: Nesting,
+    beside: Sequence[str],
 ) -> bool:
-    """Say levels by parts of the code in ``leaf`` where its system has more than there are columns of them."""
+    """Define levels by prefixes of the code in ``leaf`` where its system has more levels than there are columns; names
+    of columns ``beside`` it distinguish systems with the same codes.
+    """
     systems, _width = systems_of(leaf)
-    named = any(one.named_by(leaf.name) for one in systems)
+    if leaf.name in names and not any(one.named_by(leaf.name) for one in systems):
+        by_names = [one for one in systems if one.named_by(names[leaf.name].name)]
+        systems, named = by_names or systems, bool(by_names)
+    else:
+        named = any(one.named_by(leaf.name) for one in systems)
+    own = vocabulary.words_of("geoid")
+    systems = sorted(
+        systems,
+        key=lambda one: not any(one.named_by(name) and not vocabulary.says(name, frozenset(own)) for name in beside),
+    )
     parts = {begins_with(leaf, one) or prefix_of(leaf, one) for one in chain} - {None}
     if chain:
         systems = [one for one in systems if len(one.widths) > len(chain) + 1 and parts <= {*one.widths.values()}]
     if not systems or (not named and (chain or not _divides(leaf, systems[0]))):
         return False
     system = systems[0] if named else _unnamed(systems[0])
-    found.changes |= {"geoid": leaf.name, "widths": dict(system.widths), "root": system.root if named else "ALL"}
+    found.changes |= {"geoid": leaf.name, **_beneath_common(leaf, system)}
     if len({*(tuple(one.widths.values()) for one in systems)}) > 1 or not named:
         others = tuple(
-            Choice(f"{one.title}: {_said(one.widths)}", {"widths": dict(one.widths), "root": one.root})
-            for one in systems[not named : 4]
+            Choice(f"{one.title}: {_said(one.widths)}", _beneath_common(leaf, one)) for one in systems[not named : 4]
         )
         flat = Choice(
             "the codes have no parts: one level of units below the root",
-            {"widths": {"unit": max(system.widths.values())}},
+            {"widths": {"unit": max(system.widths.values())}, "root": "ALL", "root_level": "everything"},
         )
         found.questions.append(
             Question(
@@ -381,7 +438,7 @@ def _by_widths(
         called[lowest] = names[leaf.name].name
     for one in chain:
         width = begins_with(leaf, one) or prefix_of(leaf, one)
-        level = next((name for name, size in system.widths.items() if size == width), None)
+        level = next((name for name, size in found.changes["widths"].items() if size == width), None)
         upper = found.inner_names.get(one.name) or (None if one.is_digits or one.is_coded_text else one)
         found.ignored[one.name] = f"its units are those of parts of {leaf.name}"
         if level is not None and upper is not None:
@@ -393,15 +450,29 @@ def _by_widths(
     return True
 
 
+def _beneath_common(leaf: ColumnEvidence, system: CodeSystem) -> Changes:
+    """The widths of the levels of ``system``, and the root: what all codes of ``leaf`` begin with, where they lie in
+    one unit of an upper level."""
+    codes, widths = padded(leaf)[0], dict(system.widths)
+    found: Changes = {"root": system.root, "root_level": "nation"}
+    for level, width in list(system.widths.items())[:-1]:
+        heads = pc.unique(pc.utf8_slice_codeunits(codes, 0, width))
+        if len(heads) > 1:
+            break
+        del widths[level]
+        found = {"root": heads[0].as_py(), "root_level": level}
+    return found | {"widths": widths}
+
+
 def _unnamed(system: CodeSystem) -> CodeSystem:
-    """``system`` with names of levels that say nothing of a country."""
+    """``system`` with names of levels that name no country."""
     steps = list(system.widths.values())
     names = ["area", *(f"area {k}" for k in range(2, len(steps))), "unit"] if len(steps) > 1 else ["unit"]
     return dataclasses.replace(system, widths=dict(zip(names, steps, strict=True)), root="ALL")
 
 
 def _said(widths: dict[str, int]) -> str:
-    return ", ".join(f"{level} {width}" for level, width in widths.items())
+    return ", ".join(f"{level} ({width})" for level, width in widths.items())
 
 
 def _divides(leaf: ColumnEvidence, system: CodeSystem) -> bool:
@@ -423,7 +494,9 @@ def _root(constants: Sequence[ColumnEvidence], levels: Sequence[str]) -> ColumnE
 
 
 def _separator(chain: Sequence[ColumnEvidence], path: Sequence[ColumnEvidence], found: Nesting) -> str | None:
-    """What joins the columns of levels into identifiers; None where the values alone tell all units apart."""
+    """The separator that joins the columns of levels into identifiers; None where the values alone identify all
+    units.
+    """
     every = [*chain, *path]
     if len(path) > 1:
         fixed = all(one.is_digits and (len(one.lengths) == 1 or one.has_zeros) for one in every)
@@ -438,9 +511,9 @@ def _padding(levels: Sequence[ColumnEvidence], found: Nesting) -> None:
     """Give codes their zeros where they lost them, and those that are kept as numbers the length that they have."""
     pads: dict[str, int] = {}
     for one in levels:
-        if not one.is_digits:
-            continue
         systems, width = systems_of(one)
+        if not one.is_digits and width is None:
+            continue
         below = next((k for k in (begins_with(other, one) for other in levels if other is not one) if k), None)
         if width is not None and systems:
             pads[one.name] = width

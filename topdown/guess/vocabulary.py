@@ -1,4 +1,4 @@
-"""What the names of columns say, in the languages in which tables of counts are often published.
+"""The meaning of words in names of columns, in languages in which tables of counts are often published.
 
 Words are only one of several kinds of evidence: what the values are, and how columns depend on each other, comes first.
 """
@@ -27,11 +27,11 @@ MEASURE = _words(
     latitude lon lng longitude xcoord ycoord coord elevation altitude altitud hohe height length leng
     perimeter perimetre perimetro umfang rank rang rango ranking score lwr upr moe se sd cv stderr weight
     perwt pwgtp wgt distance temp temperature growth croissance change variation turnout hdi idh gini centroid
-    intptlat intptlon life expectancy yield decile quintile quantile percentile vigintile cost costs amount
+    intptlat intptlon margin error life expectancy yield decile quintile quantile percentile vigintile cost costs amount
     increase balance saldo solde net difference zuwachs crecimiento
     """
 )
-"""Of what is no number of records."""
+"""Words for quantities that are no numbers of records."""
 
 _MEASURE_BEGINS = ("perc", "pct", "prop", "dens", "avg", "median", "shape", "wgt", "percent", "area")
 _MEASURE_ENDS = (
@@ -81,7 +81,7 @@ POPULATION = _words(
     ludnosc vap p1
     """
 )
-"""Of everybody, often beside parts of them."""
+"""Words for everybody, often beside columns of parts."""
 COUNT = _words(
     """
     count counts n number nb nombre anzahl freq frequency value obsvalue obs cases households housing
@@ -89,11 +89,13 @@ COUNT = _words(
     logements hogares domicilios haushalte kpi
     """
 )
+COUNTED = COUNT | POPULATION
+"""Words for anything that is counted."""
 CODE = _words(
     """
     code codes id geoid fips fipsno codigo cod kode wilayah schluessel schlussel ags ars rs nuts lau insee
     ibge istat ons gss ubigeo cve cvegeo clave gid key geo geocode geocodigo divipola dane codgeo depcom com
-    muni cusec procom teryt sgc codegeographique geographiccode csduid dauid cduid kennziffer kn psgc lsoa
+    muni refnis pcode cusec procom teryt sgc codegeographique geographiccode csduid dauid cduid kennziffer kn psgc lsoa
     msoa oa sa1 sa2 statefp countyfp tractce blockce geoid10 geoid20 cntyid bfs plz zip zcta postcode isocode
     iso hasc pcode uid blockid
     """
@@ -111,24 +113,31 @@ RECORD = _words(
     claim application voter worker osm nro
     """
 )
-"""Of a number that only tells rows apart."""
+"""Words for numbers that only identify rows."""
 CATEGORY = _words(
     """
     sex sexo sexe gender geschlecht genere race raza raca ethnicity ethnic etnia hispanic age edad idade alter
     agegroup agegrp agep marital education educ edu level niveau type typ tipo category categorie categoria
-    class classe clase klasse status statut estado_civil metro inmetro urban rural urbanrural kind climate
-    party winner relationship relation tenure occupation industry religion language income_group citizenship
+    class classe clase klasse status statut estadocivil civil metro inmetro urban rural urbanrural kind climate
+    party winner relationship relation tenure occupation industry religion language incomegroup citizenship
     nationality origin birthplace size employment activity employed disability veteran group grp gq hhtype
-    cause disease product sector_type sexc voting
+    cause disease product sectortype sexc kon kjonn plec cinsiyet spol pohlavie variable indicator
     """
 )
-"""Of what a record, or a unit, is rather than where."""
+"""Words for attributes of records or units, not for places."""
+DWELLINGS = _words(
+    """
+    housing household households hh dwelling dwellings homes hogares viviendas vivienda domicilios moradias agregados
+    logement logements menages wohnungen haushalte hushall bostader families familias familles abitazioni famiglie
+    """
+)
+"""Words for households, families and dwellings, which are counted beside people."""
 SLICE = _words(
     """
     level sumlev summary geolevel niveau nivel ebene typ type tipo geotype rectype lvl
     """
 )
-"""Of the kind of unit that a row is."""
+"""Words for the kind of unit of a row."""
 TOTAL_ROWS = _words(
     """
     total totals gesamt insgesamt ensemble totale todos all everyone total: summe _t t tot both bothsexes
@@ -137,23 +146,26 @@ TOTAL_ROWS = _words(
 )
 
 _LEVELS = (
-    "nation country pais paese national continent world",
+    "nation country pais paese national continent world adm0 admin0",
     "state states st stname cpro codpro stusab bundesland land province provincia provinz prov region regiao "
     "regions reg canton kanton uf admin1 adm1 governorate oblast prefecture voivodeship wojewodztwo comunidad "
-    "ccaa lan fylke emirate estado entidad ent regione territory ter il",
+    "ccaa lan fylke emirate estado entidad ent regione territory ter il adm1 kraj provinsi wilaya maakunta rgn omrade",
     "rb nuts county counties cty cnty couname comte kreis landkreis krs district distrito departamento department "
     "departement dep dept division zone admin2 adm2 powiat concelho arrondissement regierungsbezirk borough "
-    "parish rayon daerah amt",
+    "parish rayon daerah amt puma lga okres okrug kabupaten judet megye zupanija woreda amphoe lad adm2",
     "municipality cmun municipio municipalidade muni mun gemeinde commune comune town city ville village kommune "
     "kommun gmina gem subcounty subdistrict subdivision admin3 adm3 township csd lau constituency ilce localite "
-    "locality upazila",
+    "locality upazila adm3 location site obec tehsil taluk tahsil kecamatan comuna",
     "tract vb ward wards sector setor ageb freguesia quartier neighborhood neighbourhood barrio iris section seccion "
-    "suburb zip postcode plz sa2 precinct cell mukim stadtteil ortsteil msoa division_code",
+    "suburb zip postcode plz sa2 precinct vtd loc localidad localidade kebele desa "
+    "cell mukim stadtteil ortsteil msoa division_code",
     "bg blockgroup blkgrp blockgrp da sa1 lsoa enumeration ea",
     "block blk blocks manzana bloc oa meshblock building parcel",
 )
 LEVEL_RANK = {word: rank for rank, words in enumerate(_LEVELS) for word in words.split()}
-"""How far down units of such a name usually stand."""
+"""The usual depth of units with such a name."""
+
+_FOLDED = str.maketrans({"ß": "ss", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "æ": "ae", "Æ": "AE", "ı": "i", "đ": "d"})
 
 _DISJOINT = (
     "male female m f men women man woman males females homme femme hommes femmes mann frau manner frauen hombre "
@@ -177,24 +189,25 @@ _DISJOINT = (
     "citizen foreign foreigners deutsche auslander auslaender nationals native foreignborn",
 )
 DISJOINT = tuple(frozenset(words.split()) for words in _DISJOINT)
-"""Words of which a record can be one at most."""
+"""Sets of mutually exclusive words."""
 
 
 @cache
 def words_of(name: str) -> tuple[str, ...]:
     """The words in a column's name in lower case, without accents: "Total_Pop2010" is total, pop and 2010."""
-    folded = name.replace("ß", "ss").replace("ø", "o").replace("ł", "l")
+    folded = name.translate(_FOLDED)
     plain = "".join(c for c in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(c))
     return tuple(part.lower() for part in _PARTS.findall(plain))
 
 
 def says(name: str, words: frozenset[str]) -> bool:
-    """Whether the column's ``name`` has one of ``words``, alone or as two parts that were written apart."""
+    """Whether the column's ``name`` has one of ``words``, also where it is written as two words."""
     parts = words_of(name)
     whole = "".join(parts)
     letters = whole.rstrip("0123456789")
     joined = {a + b for a, b in itertools.pairwise(parts)}
-    return bool(words & ({*parts, whole, letters} | joined))
+    ending = words is NAME and letters.endswith(("name", "nm"))  # COUNAME, LAD22NM
+    return ending or bool(words & ({*parts, whole, letters} | joined))
 
 
 def is_measure(name: str) -> bool:
@@ -209,10 +222,13 @@ def is_measure(name: str) -> bool:
 
 
 def level_rank(name: str) -> int | None:
-    """How far down the units in a column of this ``name`` usually stand; None where the name says nothing."""
+    """The usual depth of the units in a column of this ``name``; None where the name does not show it."""
     parts = [part for part in words_of(name) if not part.isdigit()]
     whole = "".join(parts)
-    found = [LEVEL_RANK[part] for part in (*parts, whole) if part in LEVEL_RANK]
+    if whole in CATEGORY:
+        return None  # estado civil is no state
+    numbered = [a + b for a, b in itertools.pairwise(words_of(name)) if b.isdigit()]  # adm1, sa2
+    found = [LEVEL_RANK[part] for part in (*parts, whole, *numbered) if part in LEVEL_RANK]
     if "block" in parts and "group" in parts:
         return 5
     if not found:

@@ -1,10 +1,11 @@
-"""How a table's file is written, as far as it shows: encoding, delimiter, the row of names, marks in numbers."""
+"""Detects the form of a table's file: encoding, delimiter, the row of names, marks in numbers."""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import gzip
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,19 +28,90 @@ _LINES = 60
 _MOST_TITLES = 20
 _BYTES_AT_ONCE = 1 << 22
 _ANY_MARKS = "^[-+]?[0-9][0-9.,'\u2019 \u00a0\u202f\u2009]*$"
+_NUMBER = re.compile("[-+<>]?[0-9][0-9.,'\u2019 \u00a0\u202f\u2009]*%?")
+_YEAR = re.compile(r"\s*(1[89]|20)[0-9]{2}\s*")
+_NOTE = re.compile(
+    r"[^\w\s\"'\u201c]|[0-9a-z]\)|(source|note|quelle|fuente|fonte|nota|notes|stand|hinweis|zdroj|kilde|bron|lahde|lähde|"
+    r"kaynak|copyright|last updated|updated|data|based on|see|figures|legend)\b.{0,3}[ :.]",
+    re.IGNORECASE,
+)
+_WITHHELD = frozenset(MISSING.to_pylist()) - {""}
+_MOSTLY, _LEAST_ROWS = 0.6, 4
 _SPACES = "[ \u00a0\u202f\u2009]"
 
 
 def completed(path: Path, form: Format) -> Format:
-    """``form`` with what the file at ``path`` shows where it says nothing: encoding, delimiter and row of names."""
+    """``form``, completed from the file at ``path``: encoding, delimiter and row of names."""
     settings = kind_of(path).settings
     if "encoding" in settings and form.codec == PLAIN.codec:
         form = replace(form, encoding=_encoding(path))
     if "delimiter" in settings:
-        return _lines_of(path, form)
+        form = _lines_of(path, form)
+        return form if form.footer else replace(form, footer=notes_below(_last_rows(path, form)))
     if "header" in settings and form.header == 1:
         return replace(form, header=_row_of_names(path, form))
     return form
+
+
+def without_notes(path: Path, table: pa.Table, form: Format) -> tuple[pa.Table, Format]:
+    """``table`` without the notes below it, where the file at ``path`` is of a kind that may have some, and ``form``
+    with how many there are."""
+    if form.footer or "footer" not in kind_of(path).settings:
+        return table, form
+    tail = table.slice(max(0, table.num_rows - _LINES)).to_pylist()
+    rows = [["" if value is None else str(value) for value in row.values()] for row in tail]
+    filled = [place for place, row in enumerate(rows) if any(row)]
+    found = notes_below([rows[place] for place in filled])
+    if not found:
+        return table, form
+    last = filled[-found - 1]  # with what is empty between it and the notes
+    return table.slice(0, table.num_rows - len(rows) + last + 1), replace(form, footer=found)
+
+
+def notes_below(rows: Sequence[Sequence[str]]) -> int:
+    """How many of the last ``rows`` of a table, as text, are notes below it: they have no number where other rows have
+    one, and have either another width or only a text in their first column that is no name of a unit.
+    """
+    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    full = [row for row in rows if len(row) == width]
+    numeric = [k for k in range(width) if sum(_is_number(row[k]) for row in full) > _MOSTLY * len(full)]
+    if width < 2 or not numeric or len(full) < _LEAST_ROWS:
+        return 0
+    longest = max(len(row[0]) for row in full[: -len(full) // 4 or None])
+    found = 0
+    for row in reversed(rows):
+        filled = [cell.strip() for cell in row if cell.strip()]
+        torn = len(row) != width and not any(_is_number(cell) and not _YEAR.fullmatch(cell) for cell in filled)
+        apart = len(filled) == 1 and bool(row[0].strip()) and (len(filled[0]) > 1.5 * longest or _NOTE.match(filled[0]))
+        words = len(row) == width and not any(_is_number(row[k]) for k in numeric) and bool(_NOTE.match(row[0].strip()))
+        if not (torn or apart or words):
+            break
+        found += 1
+    return found
+
+
+def _is_number(cell: str) -> bool:
+    return _NUMBER.fullmatch(cell.strip()) is not None or cell.strip() in _WITHHELD
+
+
+def _last_rows(path: Path, form: Format) -> list[list[str]]:
+    """The last rows of a text file that are not empty, divided as ``form`` says."""
+    with _opened(path) as file:
+        if path.suffix.lower() == ".gz":
+            tail = b""
+            while piece := file.read(_BYTES_AT_ONCE):
+                tail = (tail + piece)[-_LOOKED_AT:]
+        else:
+            file.seek(max(0, path.stat().st_size - _LOOKED_AT) // 4 * 4)  # where a character begins in UTF-16
+            tail = file.read()
+    codec = "utf-16-le" if form.codec == "utf-16" else form.codec
+    lines = codecs.getincrementaldecoder(codec)(errors="replace").decode(tail).splitlines(keepends=True)
+    usual = "," if ".csv" in path.name.lower() else "\t" if ".tsv" in path.name.lower() else "|"
+    try:
+        rows = [row for row in csv.reader(lines[1:], delimiter=form.delimiter or usual) if row]
+    except csv.Error:
+        return []
+    return rows[-_LINES:]
 
 
 @contextmanager
@@ -59,7 +131,9 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _encoding(path: Path) -> str:
-    """UTF-8 where it is, UTF-16 by its first bytes, and else what spreadsheet programs write in western countries."""
+    """The encoding: UTF-8 where the file is valid UTF-8, UTF-16 by its first bytes, else windows-1252, as spreadsheet
+    programs write in western countries.
+    """
     with _opened(path) as file:
         head = file.read(_BYTES_AT_ONCE)
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -117,8 +191,22 @@ def _width(lines: Sequence[str], sign: str) -> tuple[float, int] | None:
         return 0.0, 0
     for place, row in rows[: _MOST_TITLES + 1]:
         if len(row) == width and sum(bool(cell.strip()) for cell in row) > 0.7 * width:
-            return times / len(rows) + width / 1000, place
+            names = [place for place, row in rows[: _MOST_TITLES + 1]]
+            number = names.index(place)
+            return times / len(rows) + width / 1000, names[number + 1] if _named_again(rows, number) else place
     return times / len(rows), 0
+
+
+def _named_again(rows: Sequence[tuple[int, list[str]]], number: int) -> bool:
+    """Whether the row after that of names has longer names: all of its columns have distinct texts, also those with
+    numbers below.
+    """
+    width, below = len(rows[number][1]), [row for _, row in rows[number + 2 :]]
+    if len(below) < _LEAST_ROWS or len(rows[number + 1][1]) != width:
+        return False
+    again, full = [cell.strip() for cell in rows[number + 1][1]], [row for row in below if len(row) == width]
+    numeric = [k for k in range(width) if sum(_is_number(row[k]) for row in full) > _MOSTLY * len(full)]
+    return bool(numeric) and all(again) and len({*again}) == width and not any(map(_is_number, again))
 
 
 def _row_of_names(path: Path, form: Format) -> int:

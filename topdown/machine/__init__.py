@@ -1,1 +1,3 @@
-"""What the machine gives: files that appear whole, streams, memory, worker processes, interrupts."""
+"""Operating system services: files that appear only when complete, output streams, memory, worker processes,
+interrupts.
+"""

@@ -1,9 +1,8 @@
-"""How this process takes memory and gives it back, and how its threads take turns, settled before its libraries are
-loaded.
+"""Settings of memory allocation and thread switching for this process, made before its libraries are loaded.
 
-Arrow's own allocators reserve address space by the gigabyte, which ``ulimit -v`` counts, and keep what they were given
-once. The system's, left to itself, moves the size from which it gives memory back as it goes, and keeps a heap for
-every thread. With both settled a process holds what is in use and little more, which is what can be estimated.
+Arrow's own allocators reserve gigabytes of address space, which ``ulimit -v`` counts, and do not return memory. The
+system's allocator by default changes the size from which it returns memory, and keeps a heap for every thread. With
+these settings a process holds little more memory than is in use, which can be estimated.
 """
 
 from __future__ import annotations
@@ -18,30 +17,26 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8
 """Names of parameters in malloc.h of the GNU C library."""
 
 LARGE = 1 << 24
-"""Bytes from which an array has pages of its own, which go back to the system when it is let go.
-
-Twice what kernels work with at once (`Tree.blocks`): fresh pages for these cost a fifth of the time.
+"""Arrays of at least so many bytes have pages of their own, which are returned to the system when the array is deleted.
+It is twice the size that kernels work with at once (`Tree.blocks`), for which new pages would take a fifth of the time.
 """
 
 _OBJECTS_BETWEEN_SEARCHES = 50_000
-"""New objects after which Python looks for those that only refer to each other; 700, as it comes.
-
-Libraries make some hundred thousand while they load, of which none goes; each search takes them all, and all threads
-wait for it.
+"""New objects between two searches of Python for reference cycles; the default is 700. Libraries make hundreds of
+thousands of objects while they load, which all stay; each search visits all of them while all threads wait.
 """
 
 _LONGEST_TURN = 0.0002
-"""Seconds after which a thread that is in Python lets another go on that waits; 0.005, as it comes.
-
-Threads work in numpy and Arrow, outside of Python's lock, and come back every tenth of a millisecond or so for a
-moment; to wait for five, while another is in Python (a library is loading, a program is stated), leaves a processor
-idle.
+"""Seconds after which a thread that holds Python's lock lets a waiting one continue; the default is 0.005. Threads work
+in numpy and Arrow without the lock, and need it for a moment about every tenth of a millisecond; waiting 5 ms for it,
+while another thread is in Python, leaves a processor idle.
 """
 
 
 def settle_process() -> None:
-    """Let Arrow use the system's allocator unless ARROW_DEFAULT_MEMORY_POOL names another, settle that one, let Python
-    look for cycles less often, and let threads wait less for each other."""
+    """Let Arrow use the system's allocator unless ARROW_DEFAULT_MEMORY_POOL names another, set the allocator's
+    parameters, let Python search for cycles less often, and let threads wait less for each other.
+    """
     gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
     sys.setswitchinterval(_LONGEST_TURN)
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -54,8 +49,8 @@ def settle_process() -> None:
 def give_back() -> None:
     """Give memory that is free in this process back to the system.
 
-    Asked of the C library itself: Arrow's `release_unused` of its system pool gives nothing back where its wheel was
-    built for another C library.
+    This calls the C library directly: Arrow's `release_unused` has no effect where its wheel was built for another C
+    library.
     """
     trim = _of_the_c_library("malloc_trim")
     if trim is not None:

@@ -1,4 +1,4 @@
-"""Loops that are compiled by numba when they are first called, and kept on disk where there is room for them."""
+"""Loops that numba compiles when they are first called, and caches on disk where that is possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executors of others, by name: what a command line can ask for."""
+"""Executors by name, for the option --engine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from topdown.machine.tasks import Submits
 from topdown.wording import reason, shown
 
 EXECUTORS = ("processes", "dask")
-"""Who may work on parts."""
+"""The executors that can work on parts."""
 
 _SECONDS = 20
 _LOOKED_AT_EVERY = 2.0
 _ASKED_EVERY = 30.0
 _ANSWERED_WITHIN = 60.0
-"""Seconds: how often a scheduler is asked whether it is there, while a task takes long, and how long it may be busy."""
+"""Seconds between two checks that a scheduler answers during a long task, and how long it may take to answer."""
 
 
 class Cluster:
@@ -28,7 +28,7 @@ class Cluster:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        # A task that is given again is done again: Dask would else take a failed one's result for it.
+        # A task that is submitted again must run again; otherwise Dask would return the failed one's result.
         self._executor = client.get_executor(pure=False)
 
     @property
@@ -61,15 +61,16 @@ def _lost() -> DataError:
 
 
 def _settled(fn: Callable[..., Any], /, *args: Any) -> Any:
-    """The call, in a process that takes memory as processes of this computer do: a fifth of the time went with pages
-    that were given back and taken again."""
+    """The call, in a process with the same settings of memory as local ones, without which it would take a fifth
+    longer.
+    """
     settle_process()
     return fn(*args)
 
 
 class _Watched:
-    """A ``future`` of a cluster, which Dask leaves without a result for ever where the scheduler is lost, and a proxy
-    before it keeps its connections open.
+    """A ``future`` of a cluster. Dask lets it wait forever where the scheduler is lost but a proxy in front of it keeps
+    the connections open.
     """
 
     def __init__(self, client: Any, future: Any) -> None:
@@ -86,7 +87,7 @@ class _Watched:
                     self._require_answer()
                     heard = monotonic()
             except CancelledError:
-                pass  # so end all futures of a client that is closed
+                pass  # all futures of a closed client end in this way
             if _is_closed(self._client):
                 raise _lost()
         return self._future.result()

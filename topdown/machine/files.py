@@ -1,6 +1,5 @@
-"""Files and folders that appear whole and durably, and, where they are confidential, to their owner alone.
-
-What the system can do for that is in `topdown.machine.system`; locks are here.
+"""Files and folders that appear only when they are complete and synced, and, where they are confidential, are readable
+by their owner alone. The calls of the operating system are in `topdown.machine.system`; locks are here.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from topdown.machine.system import (
 
 @contextmanager
 def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """A path to write to that becomes ``path``, synced, when the block ends, and vanishes when it fails.
+    """A path to write to, which becomes ``path``, synced, when the block ends, and is removed when it fails.
 
-    The file is made here, exclusively and never through a link, so that nothing that was planted under its name is
+    The file is created exclusively and never through a link, so that nothing that somebody placed under its name is
     written to; ``private``: readable by its owner alone from its first byte. Raises `OSError`.
     """
     partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)  # what a killed run left, or a link: the link goes, and not what it leads to
+    partial.unlink(missing_ok=True)  # the file of a killed run, or a link, of which only the link is removed
     os.close(os.open(partial, NEW_FILE, PRIVATE_FILE if private else SHARED_FILE))
     try:
         yield partial
@@ -49,11 +48,10 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
 def whole_folder(folder: Path, *, private: bool = False, aside: Path | None = None) -> Iterator[Path]:
     """A folder to write into that becomes ``folder``, everything in it synced, when the block ends.
 
-    It lies beside the final one, so that giving it the name is one step, and it vanishes when the block fails.
-    ``folder`` must not exist, or be empty, unless ``aside`` names a place beside it: an earlier folder is then moved
-    there just before the new one takes its name, and comes back where that fails; to remove it is the caller's. The
-    parents are made. Whoever calls this holds a lock: what an earlier call left under the temporary name is taken away.
-    Raises `OSError`.
+    It is made beside the final folder, so that renaming it is one step, and is removed when the block fails. ``folder``
+    must not exist, or be empty, unless ``aside`` names a place beside it: an earlier folder is then moved there just
+    before the new one gets its name, and moved back where that fails; the caller removes it. Parents are made. The
+    caller must hold a lock, since anything under the temporary name is removed. Raises `OSError`.
     """
     staging = folder.with_name(f".{folder.name}.partial")
     make_folder(folder.parent)
@@ -74,7 +72,7 @@ def whole_folder(folder: Path, *, private: bool = False, aside: Path | None = No
 
 
 def _give_durably(new: Path, folder: Path) -> None:
-    """Give ``new`` the name ``folder``, which it loses again where that cannot be made durable."""
+    """Rename ``new`` to ``folder``; renamed back where that cannot be made durable."""
     give_name(new, folder)
     try:
         sync_folder(folder.parent)
@@ -84,7 +82,7 @@ def _give_durably(new: Path, folder: Path) -> None:
 
 
 def _exchange(folder: Path, new: Path, aside: Path) -> None:
-    """Give ``new`` the name of ``folder``, which moves to ``aside``: at every moment both are whole under some name."""
+    """Rename ``folder`` to ``aside`` and ``new`` to ``folder``; both are complete under some name at every moment."""
     sync_folder(folder.parent)
     folder.rename(aside)
     try:
@@ -108,7 +106,7 @@ def make_folder(folder: Path, *, private: bool = False) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file at ``path`` while the block runs; it ends with the process, however that ends.
+    """Hold the lock file at ``path`` while the block runs; the lock ends with the process, however that ends.
 
     Raises `BlockingIOError` while another process holds it, `OSError` where it cannot be made.
     """
@@ -130,7 +128,7 @@ def file_digest(path: Path) -> str:
 
 
 def _remove(folder: Path) -> None:
-    """Take away ``folder`` with all that is in it; a link of that name, and not what it leads to."""
+    """Remove ``folder`` with everything in it; of a link only the link."""
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
     else:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: held back where work must not be torn, and one line and an exit code where the command ends."""
+"""Ctrl-C and SIGTERM: delayed where work must not be interrupted, and turned into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ INTERRUPTED = 128 + int(signal.SIGINT)
 
 _IMPORTING = "<frozen importlib._bootstrap>"
 _A_MOMENT = 0.01
-"""Seconds after which a signal that met `_IMPORTING` is sent again: it is there for a few microseconds at a time."""
+"""Seconds after which a signal that arrived during `_IMPORTING` is sent again; that state lasts a few microseconds."""
 
-LINE = "stopped: nothing is half-written; run again to go on"
+LINE = "stopped: nothing is half-written; run again to continue"
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def held_back() -> Iterator[None]:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt in the block; one that ends it becomes a line and an exit code.
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt in the block; if it ends the block, print one line and exit.
 
     Raises SystemExit: 130 after Ctrl-C, 143 after SIGTERM. A command that ends with code 130 by itself, since it kept
     what was finished, is treated in the same way.
@@ -65,7 +65,7 @@ def one_line() -> Iterator[None]:
         if isinstance(end, SystemExit) and end.code != INTERRUPTED:
             raise
         with suppress(OSError, ValueError):
-            # In one piece: libraries may still load in a thread, and say something between a line and its end.
+            # In one write: a thread that loads libraries may print something in between.
             sys.stderr.write(f"{LINE}\n")
             sys.stderr.flush()
         raise SystemExit(128 + received[0] if received else INTERRUPTED) from None

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def available_memory() -> int | None:
-    """Bytes that this process may still take, None where unknown: of the machine, of its control group and of what
-    ``ulimit -v`` leaves it.
+    """Bytes that this process may still take, None where unknown: the least of the machine's memory, its control
+    group's limit and what ``ulimit -v`` leaves.
     """
     found = [left for left in (_of_machine(), _of_control_group(), address_space_left()) if left is not None]
     return min(found) if found else None
@@ -31,7 +31,7 @@ _UNITS = (("GiB", 30), ("MiB", 20), ("KiB", 10))
 
 
 def gibibytes(size: int) -> str:
-    """``size`` as messages say it, which is public: of a file or a table that is not, nothing is said."""
+    """``size`` for messages; only for sizes that are public."""
     for unit, power in _UNITS:
         if size >= 1 << power:
             return f"{size / (1 << power):.{2 if size < 10 << power else 1}f} {unit}"
@@ -39,7 +39,7 @@ def gibibytes(size: int) -> str:
 
 
 def about(size: int) -> str:
-    """``size`` rounded up to two digits, as messages say what was estimated."""
+    """An estimated ``size`` for messages, rounded up to two digits."""
     unit, power = next(((unit, power) for unit, power in _UNITS if size >= 1 << power), ("bytes", 0))
     number = size / (1 << power)
     step = 10.0 ** (len(str(int(number))) - 2)
@@ -68,7 +68,7 @@ def _of_control_group() -> int | None:
     folder = Path("/sys/fs/cgroup")
     limit, used, facts = folder / "memory.max", folder / "memory.current", folder / "memory.stat"
     if limit.exists() and used.exists() and (most := limit.read_text().strip()) != "max":
-        # Pages of files that were read are counted as used, and given up when they are wanted.
+        # Cached pages of files count as used, but are freed when memory is needed.
         lines = facts.read_text().splitlines() if facts.exists() else []
         cached = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
         return int(most) - int(used.read_text()) + cached
@@ -76,7 +76,9 @@ def _of_control_group() -> int | None:
 
 
 def most_at_once() -> int | None:
-    """How many bytes a table may take when it is read: half of the free memory, since a run needs it twice and more."""
+    """How many bytes a table may take when it is read: half of the free memory, since a run needs at least twice as
+    much.
+    """
     free = available_memory()
     return None if free is None else free // 2
 
@@ -84,7 +86,7 @@ def most_at_once() -> int | None:
 def too_large(path: Path, when: str, most: int) -> DataError:
     """The error of a file that would take more than ``most`` ``when`` it is read.
 
-    How large it is nobody is told: of the confidential table that follows the number of records.
+    It does not state the size, which would reveal the number of records of the confidential table.
     """
     return DataError(
         f"{shown_path(path)}: takes more than the {gibibytes(most)} that can be given to it here {when}; correct the "

@@ -1,7 +1,5 @@
-"""Loops in LLVM's assembly, for those that are over before a compiler of Python is loaded: that takes 0.8 s of a
-processor, and this a tenth of it.
-
-Nothing is loaded where there is little room: LLVM ends the process where its memory runs out.
+"""Loops in LLVM's assembly, for short work: loading numba takes 0.8 s, this a tenth of it. It is not loaded where there
+is little memory, since LLVM ends the process when its memory runs out.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from typing import Any
 from topdown.machine.memory import available_memory
 
 _ROOM = 1 << 29
-"""Bytes that are free where the library is loaded, of which it takes an eighth."""
+"""The library is loaded only with so many free bytes, of which it takes an eighth."""
 
 
 class Native:
@@ -34,8 +32,8 @@ class Native:
 
 
 def native(assembly: str) -> Native | None:
-    """``assembly`` compiled for this computer; None where that cannot be done here, as on one that lets nobody make
-    code, or where little memory is free. Numbers are little-endian.
+    """``assembly`` compiled for this computer; None where that is not possible, for example where memory cannot be made
+    executable, or where little memory is free. Numbers are little-endian.
     """
     free = available_memory()
     if sys.byteorder != "little" or (free is not None and free < _ROOM):

@@ -1,6 +1,5 @@
-"""Work on many tasks at once: the only place that knows of workers.
-
-Results come back in the order of the tasks, so that what is computed from them does not depend on who computed what.
+"""Runs many tasks in processes or threads. Results come back in the order of the tasks, so that they do not depend on
+which worker did what.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Result = TypeVar("Result")
 
 
 ONE_THREAD = dict.fromkeys((*THREADS_OF_ALGEBRA, "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-"""The environment of a process that is one of many."""
+"""The environment of a worker process: one thread for each library."""
 
 
 def available_workers() -> int:
@@ -38,9 +37,8 @@ def available_workers() -> int:
 
 @contextmanager
 def worker_pool(workers: int | None, tasks: int | None = None) -> Iterator[Executor | None]:
-    """An executor of up to ``workers`` processes (None: one per processor), or None where one needs no executor.
-
-    There are never more processes than ``tasks``, and none is left when the block ends, however it ends. Raises
+    """An executor of up to ``workers`` processes (None: one per processor), or None where one process is enough. There
+    are never more processes than ``tasks``, and all have ended when the block ends, however it ends. Raises
     `ConfigError` for fewer than one worker.
     """
     count = checked_count(workers)
@@ -75,26 +73,22 @@ def checked_count(workers: int | None) -> int:
 
 
 class WorkerLost(DataError):
-    """A worker process ended in the middle of its task, which is not at fault for all that is known."""
+    """A worker process ended during its task; the task may not be the cause."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "a worker process was killed, as happens where memory runs short; free some, or give fewer --workers"
-        )
+        super().__init__("a worker process was killed, probably for lack of memory; free some, or give fewer --workers")
 
     def __reduce__(self) -> tuple[type[WorkerLost], tuple[()]]:
         return WorkerLost, ()
 
 
 class ProcessWorkers(Executor):
-    """Up to ``count`` processes with a pipe each, started when there is work for them; in the place of one that died
-    comes a new one.
+    """Up to ``count`` processes with a pipe each, started when there is work for them; a process that died is replaced.
 
-    ``fresh``: started as programs of their own with one thread each for linear algebra and for compiled loops, and not
-    as copies of this process, whose memory and threads they then do not have. Whoever asks for a result takes in what
-    the workers have sent. There is no thread that waits for them and no queue that they share, so that a worker may be
-    killed at any moment, in the middle of a message too, and nobody waits for the rest of it.
-    (`concurrent.futures.ProcessPoolExecutor` does, for ever.)
+    ``fresh``: started as new programs, with one thread each for linear algebra and compiled loops, and not as copies of
+    this process, so that they do not have its memory and threads. Asking for a result receives what workers have sent.
+    There is no waiting thread and no shared queue, so that a worker may be killed at any moment, even in the middle of
+    a message, without anybody waiting for the rest of it. (`concurrent.futures.ProcessPoolExecutor` does, for ever.)
     """
 
     def __init__(self, count: int, *, fresh: bool = False) -> None:
@@ -106,14 +100,14 @@ class ProcessWorkers(Executor):
         self._waiting: deque[tuple[Future[Any], Any]] = deque()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """``fn`` of the arguments, by the next process that is free; the future's `result` takes no notice of time."""
+        """Call ``fn`` with the arguments in the next free process; the future's `result` ignores a timeout."""
         future = _Awaited(self._take_in)
         self._waiting.append((future, (fn, args, kwargs)))
         self._hand_out()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Kill the processes: what they are at is of no use any more."""
+        """Kill the processes; the results of running tasks are not needed any more."""
         for process in self._processes.values():
             process.kill()
         for pipe, process in self._processes.items():
@@ -197,7 +191,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _serve(calls: Connection, parents: Connection | None) -> None:
-    """A worker: answer every call, until the other end of the pipe is closed, by the parent or by its death."""
+    """A worker: answer calls until the other end of the pipe is closed, by the parent or because it ended."""
     if parents is None:
         settle_process()
     else:
@@ -221,7 +215,7 @@ def _serve(calls: Connection, parents: Connection | None) -> None:
 
 
 def started(job: Callable[[], Result], executor: Executor | None) -> Future[Result]:
-    """``job``, given to ``executor``; without one it is done at once, and what it raises is raised here."""
+    """Submit ``job`` to ``executor``; without one it runs immediately and raises its errors here."""
     if executor is not None:
         return executor.submit(job)
     done: Future[Result] = Future()
@@ -230,7 +224,7 @@ def started(job: Callable[[], Result], executor: Executor | None) -> Future[Resu
 
 
 def do_all(function: Callable[[Task], None], tasks: Iterable[Task], executor: Executor | None) -> None:
-    """``function`` of every task, for what it does and not for what it returns."""
+    """Call ``function`` with every task; results are discarded."""
     deque(map_ordered(function, tasks, executor), maxlen=0)
 
 
@@ -239,11 +233,9 @@ def map_ordered(
 ) -> Iterator[Result]:
     """``function`` of every task, in the order of ``tasks``; at most a few results wait in memory at any time.
 
-    ``at_once``: the executor is given all tasks before the first result is asked for. Where results are small nobody
-    then waits until a long task is done before the next one begins.
-
-    Where this is left early, by a failure or an interrupt, what threads have begun ends first: they may be writing
-    where the caller will tidy up.
+    ``at_once``: submit all tasks before the first result is needed. With small results no worker then waits for a long
+    task before it begins the next one. Where this ends early, by a failure or an interrupt, running threads finish
+    first, since they may be writing where the caller will clean up.
     """
     if executor is None:
         yield from map(function, tasks)

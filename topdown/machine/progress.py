@@ -1,4 +1,4 @@
-"""What a long job is doing: named stages, shown as they pass."""
+"""Progress of a long job: named stages, shown as they pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Stages(Protocol):
-    """Where a job says what it is doing and what it found. No confidential value is ever passed to either."""
+    """The interface by which a job reports its stages and results. No confidential value is ever passed to it."""
 
     def stage(self, title: str) -> AbstractContextManager[None]:
         """A context that lasts as long as the stage called ``title``."""

@@ -1,4 +1,4 @@
-"""The versions of what is installed, as manifests and messages state them."""
+"""Versions of installed packages, for manifests and messages."""
 
 from __future__ import annotations
 

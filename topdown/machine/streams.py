@@ -1,6 +1,6 @@
-"""Standard output and standard error that a command outlives: full, closed, or without the letters that are needed.
-
-A release is never lost because nobody reads the progress. What cannot be written is remembered, for the exit code.
+"""Standard output and standard error that never stop a command: when they are closed, on a full disk, or in an encoding
+without some characters. A release is never lost because its progress cannot be printed. A failure is remembered for the
+exit code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ UNWRITABLE = 74
 """The exit code of a command whose result is what it prints, where that cannot be written; EX_IOERR of sysexits.h."""
 
 OUTLIVES_OUTPUT = object()
-"""What a command returns whose work is on the disk, so that nothing is lost where its output cannot be written."""
+"""The return value of a command whose results are on disk, so that nothing is lost where its output cannot be written.
+"""
 
 
 class Lasting:
@@ -35,7 +36,7 @@ class Lasting:
         self._stream = stream or io.StringIO()
         self.failure: str | None = None
         self.unwanted = False
-        # A letter that the encoding lacks is written as \\xe9 or \\u2500, where Python would stop.
+        # A character that the encoding lacks is written as \\xe9 or \\u2500, where Python would fail.
         with suppress(AttributeError, ValueError, OSError):
             self._stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
 
@@ -61,7 +62,7 @@ class Lasting:
     def _fail(self, error: Exception) -> None:
         self.failure = reason(error, FAILED)
         self.unwanted = isinstance(error, BrokenPipeError)
-        # What waits in the buffer would fail again when Python ends, with a message and a code of its own.
+        # The rest of the buffer would fail again when Python ends, with another message and exit code.
         with suppress(OSError, ValueError, AttributeError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -87,8 +88,9 @@ def lasting_streams() -> Iterator[Lasting]:
 
 
 def _open_what_is_closed() -> None:
-    """Without this, the first file of a release that is opened would be given the number of a closed standard stream,
-    and whatever a library prints would go into it."""
+    """Open closed standard streams. Otherwise the first file that is opened would get the number of a closed stream,
+    and output of libraries would go into it.
+    """
     for number in range(3):
         try:
             os.fstat(number)

@@ -1,6 +1,5 @@
-"""What the operating system can do, and where that is less than the others can: rights, syncs, limits, processors.
-
-The only module that imports what some systems lack. It loads nothing that takes time.
+"""Calls of the operating system that differ between systems: rights, syncs, limits, processors. Only this module
+imports modules that some systems lack. It imports quickly.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ THREADS_OF_ALGEBRA = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM
 
 
 def weaker_promises() -> tuple[str, ...]:
-    """What is promised elsewhere and cannot be here, in sentences; none on Linux and macOS."""
+    """Sentences on promises that do not hold on this system; none on Linux and macOS."""
     if _HAS_RIGHTS:
         return ()
     return (
-        "on this system Topdown cannot close files to other users: internal/ is as confidential as the table; give "
-        "--output a folder that you alone may open",
-        "on this system a folder's names cannot be synced: after a power failure, run again and let topdown verify "
-        "look at the release before it is published",
+        "on this system Topdown cannot protect files from other users: internal/ is as confidential as the table; give "
+        "--output a folder that only you may open",
+        "on this system folders cannot be synced: after a power failure, run again, and check the release with "
+        "topdown verify before it is published",
     )
 
 
 def close_to_others(folder: Path) -> None:
-    """Leave ``folder`` to its owner alone, where the system has such rights. Raises `OSError`."""
+    """Make ``folder`` accessible to its owner alone, where the system has such rights. Raises `OSError`."""
     if _HAS_RIGHTS and stat.S_IMODE(folder.stat().st_mode) & 0o077:
         folder.chmod(PRIVATE_FOLDER)
 

@@ -1,4 +1,4 @@
-"""Tasks that may be done twice: a few at a time on any executor, and once more where whoever did one died."""
+"""Runs tasks that may be repeated: a few at a time on any executor, and again where a worker was lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topdown.machine.parallel import WorkerLost
 from topdown.wording import reason
 
 TRIES = 4
-"""How often a task is given to a worker before it is given up."""
+"""How often a task is submitted before it fails."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ Task = TypeVar("Task")
 
 
 class Submits(Protocol):
-    """What takes calls: an executor of this computer, or of a cluster."""
+    """The interface of executors, local ones and those of a cluster."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
         """Something whose ``result()`` waits for that of the call, and raises what it raised."""
@@ -35,9 +35,9 @@ def each_done(
 ) -> Iterator[tuple[Task, Any]]:
     """Every task with ``function`` of it, in the order of ``tasks``; at most ``ahead`` are with the ``executor``.
 
-    Nothing but ``submit`` and ``result`` is asked of it: waiting for whichever ends first is another protocol in every
-    library. A task whose worker is lost, or of which the executor itself fails, is submitted again, up to four times;
-    what the task raises on purpose (`TopdownError`) is raised. Raises `DataError` with what the task is ``called``.
+    Only ``submit`` and ``result`` are used, since every library has another protocol for waiting on several futures. A
+    task whose worker is lost, or for which the executor fails, is submitted up to four times; a `TopdownError` of the
+    task is raised. Raises `DataError` with the name of the task (``called``).
     """
     if executor is None:
         for task in tasks:

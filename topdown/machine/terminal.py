@@ -1,4 +1,4 @@
-"""What is printed, on standard output and standard error: nothing in it is obeyed by a terminal.
+"""Printing to standard output and standard error, without characters that control a terminal.
 
 Names of units, districts and files may hold anything. Everything that a command prints goes through this module, and
 every line of it through `escaped`.
@@ -38,24 +38,24 @@ class Terminal:
 
 
 def answer(text: str) -> None:
-    """Write ``text``, which ends with a line end, to standard output: for programs as for people, never folded."""
+    """Write ``text``, which ends with a line end, to standard output, never wrapped, so that programs can read it."""
     sys.stdout.write(escaped_lines(text))
 
 
 def note(text: str) -> None:
-    """Say on standard error what has to be known of an answer on standard output."""
+    """Print a note on an answer (which is on standard output) to standard error."""
     sys.stderr.write(f"note: {escaped(text)}\n")
 
 
 class _Lines(logging.Formatter):
-    """Records of the log, of libraries too, as lines that are escaped."""
+    """Formats log records, also of libraries, as escaped lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escaped_lines(super().format(record))
 
 
 def log_to_standard_error() -> None:
-    """Let the log of the process be printed, with the time since it began."""
+    """Print the log of the process, with the time since its start."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines("%(relativeCreated)8.0f ms  %(message)s"))
     logging.basicConfig(handlers=[handler])

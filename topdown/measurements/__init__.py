@@ -1,1 +1,1 @@
-"""The protected numbers, and the sealed record by which a run that is started again draws the same."""
+"""The noisy measurements, and the journal, with which a run that is started again draws the same noise."""

@@ -1,4 +1,4 @@
-"""Measured values that stay in files: read a run of nodes at a time, as whoever computes from them goes along."""
+"""Measured values that stay in files and are read a range of nodes at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, eq=False)
 class FiledValues:
-    """A table (nodes x answers) in files. ``read`` gives the rows from one node up to another.
+    """A table (nodes x answers) in files. ``read`` gives the rows from one node to below another.
 
     It is indexed by a slice of nodes, or by an array of ascending ones, and gives an array. `numpy.asarray` reads all.
     """

@@ -1,13 +1,12 @@
-"""The run's own record, kept with the confidential data: noise is drawn once.
+"""The journal of a run, kept with the confidential data. It makes sure that noise is drawn only once.
 
-The noise of a release follows from its secret, its configuration, its input and the counts that are made of these
+The noise of a release is computed from its secret, its configuration, its input and the counts that are made of these
 (`topdown.noise.key`); the first three are written and synced here before anything is drawn. A run that is started again
-with the same configuration and the same input draws the same noise from them, so it reveals nothing more, and makes
-sure of it: what was measured is kept as a code under the secret. A changed configuration or input is a different
-release and is refused.
+with the same configuration and the same input draws the same noise, so it reveals nothing more. To check this, a code
+of the measurements under the secret is kept. A changed configuration or input is a different release and is refused.
 
-The record ends in a seal, HMAC-SHA256 of it under the secret. What does not carry its seal is damaged, or is another
-release's, and is refused before anything is parsed.
+The record ends in a seal, HMAC-SHA256 of it under the secret. A record without the right seal is damaged, or belongs to
+another release, and is refused before anything is parsed.
 """
 
 from __future__ import annotations
@@ -36,13 +35,14 @@ _FILE = "draw.json"
 _SECRET = "key"  # nosec B105 # the name of the file that holds it
 _SEAL_LETTERS = 64
 _LARGEST = 1 << 12
-"""Bytes of a record at most; of a longer one the rest is not read, and its seal is then wrong."""
+"""The most bytes of a record; the rest of a longer one is not read, so that its seal is wrong."""
 MEASUREMENTS = "measurements"
-"""The purpose of the code of all numbers that were measured (nodes x answers), by level and query; of measurements in
-parts of that of every part, and then of the parts' codes together."""
+"""The purpose of the code of all measurements (nodes x answers), by level and query; where they were made in parts, of
+the code of every part and of the code of all these codes.
+"""
 
 _EARLIER = ("release", "measurements.arrow")
-"""Files that earlier versions kept, which kept the noise itself."""
+"""Files in which earlier versions kept the noise itself."""
 
 _RESTORE = (
     "restore the folder from a copy: without it the same release cannot be made again, and a new one in another "
@@ -51,16 +51,16 @@ _RESTORE = (
 
 
 class MeasuredOtherwise(DataError):
-    """Other numbers were measured than in a run before, of the same noise."""
+    """The measurements differ from those of an earlier run with the same noise."""
 
 
 class BegunRelease(NamedTuple):
     """A release whose noise may have been drawn: its ``key``, and the code of what was ``measured``, None where no run
-    came so far.
+    got that far.
 
-    ``cut``: of a release that was measured in parts the number of the level where the tree was cut, and of how many
-    leaves the parts were, on which the code depends; else None. ``below``: the code of what was measured later, where
-    parts measure what tells nothing of what is above them when they go down.
+    ``cut``: for a release that was measured in parts, the number of the level where the tree was cut, and the number of
+    leaves of a part, on which the code depends; else None. ``below``: the code of what parts measured later, on the way
+    down, where it is not used for the units above them.
     """
 
     key: NoiseKey
@@ -76,7 +76,7 @@ class BegunRelease(NamedTuple):
 
 @dataclass(frozen=True)
 class Journal:
-    """The record in ``folder`` of the release that is named by two digests, of its configuration and of its input."""
+    """The journal in ``folder`` of a release, which is identified by the digests of its configuration and its input."""
 
     folder: Path
     configuration: str
@@ -84,7 +84,7 @@ class Journal:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the output directory for this run alone, its folder closed to others.
+        """Lock the output directory for this run, and keep its folder closed to other users.
 
         Raises `ConfigError` while another run holds it.
         """
@@ -105,21 +105,21 @@ class Journal:
             yield
 
     def release_name(self) -> str:
-        """The name of this directory's release, of which its secret, made when it is first asked for, is the source."""
+        """The name of this directory's release, computed from its secret, which is made when it is first needed."""
         return KeyedSource(self._secret()).spawn("release").key.hex()[:32]
 
     def has_secret(self) -> bool:
-        """Whether there is a secret, which nobody then has to make."""
+        """Whether the secret exists."""
         return (self.folder / _SECRET).is_file()
 
     def input_code(self) -> str:
-        """What a ledger is told of the input: a code of its digest under the secret, which tells nothing of it."""
+        """The code of the input for the ledger: of its digest under the secret, so that it reveals nothing."""
         return KeyedSource(self._secret()).spawn("input", self.input).key.hex()
 
     def read(self) -> BegunRelease | None:
-        """What was begun here; None where no noise can have been drawn.
+        """The release that was begun here; None where no noise can have been drawn.
 
-        Raises `DataError` where it is not what was written or an earlier version wrote it, `ConfigError` or `DataError`
+        Raises `DataError` where the record was changed or an earlier version wrote it, `ConfigError` or `DataError`
         where it belongs to another configuration or input.
         """
         path = self.folder / _FILE
@@ -139,8 +139,8 @@ class Journal:
             ) from None
         if version != STREAMS_VERSION:
             raise DataError(
-                f"{shown_path(path)}: another version of Topdown began this release, whose key gives other noise there "
-                "than here; finish it with that version"
+                f"{shown_path(path)}: this release was begun by another version of Topdown, which draws other noise "
+                "from the same key; finish it with that version"
             )
         remedy = (
             "it is a different release (so is one with a changed list of units): give it another --output directory"
@@ -157,19 +157,19 @@ class Journal:
         return BegunRelease(self._key(), measured, cut, below)
 
     def begin(self) -> BegunRelease:
-        """Keep, synced, what the noise will follow from, before any is drawn."""
+        """Write and sync what the noise will be computed from, before any is drawn."""
         self._write(None, None)
         return BegunRelease(self._key(), None)
 
     def keep(self, begun: BegunRelease, measurements: Measurements) -> str:
-        """Keep the code of ``measurements``, which tells nothing of them, and return it.
+        """Keep the code of ``measurements``, which reveals nothing about them, and return it.
 
-        Raises `DataError` where other measurements were made of the same noise before.
+        Raises `DataError` where other measurements were made with the same noise before.
         """
         return self.keep_code(begun, begun.key.code(MEASUREMENTS, _all_of(measurements)))
 
     def keep_code(self, begun: BegunRelease, measured: str, cut: tuple[int, int] | None = None) -> str:
-        """As `keep`, of ``measured``, the code of ``MEASUREMENTS``, made in parts where there is a ``cut``."""
+        """As `keep`, for ``measured``, the code of the measurements; made in parts where ``cut`` is given."""
         if begun.measured is None:
             self._write(measured, cut)
         else:
@@ -177,7 +177,7 @@ class Journal:
         return measured
 
     def keep_below(self, begun: BegunRelease, below: str) -> None:
-        """Keep the code of what parts measured ``below`` what went up, before any of it is released. Raises as `keep`.
+        """Keep the code of what parts measured on the way down, before any of it is released. Raises as `keep`.
 
         ``begun``: after `keep_code`.
         """
@@ -189,9 +189,9 @@ class Journal:
     def _require_same(self, before: str, measured: str) -> None:
         if not hmac.compare_digest(before, measured):
             raise MeasuredOtherwise(
-                f"{shown_path(self.folder / _FILE)}: this run measured other numbers than the run before it, which "
-                "another version of Topdown or of its libraries may do; nothing was released: finish the release with "
-                "the version that began it"
+                f"{shown_path(self.folder / _FILE)}: this run measured other numbers than the run before it; another "
+                "version of Topdown or of its libraries may be the cause; nothing was released: finish the release "
+                "with the version that began it"
             )
 
     def _write(self, measured: str | None, cut: tuple[int, int] | None, below: str | None = None) -> None:
@@ -250,7 +250,7 @@ class Journal:
                 )
 
     def _sealed(self) -> bytes:
-        """The content of the record without its seal, which was found to be right. `DataError`, or an `OSError`."""
+        """The content of the record without its seal, after checking the seal. Raises `DataError`, or an `OSError`."""
         path = self.folder / _FILE
         secret = self._secret()
         if not path.is_file():

@@ -1,6 +1,6 @@
-"""Measurements: the protected numbers. Whatever is computed from them alone stays protected.
+"""Measurements: noisy values with their variances. Whatever is computed from them alone stays protected.
 
-Everything after the door depends on this module and never on the confidential counts.
+All later steps depend on this module and never on the confidential counts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 from topdown.errors import ConfigError, DataError, GeographyError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
+from topdown.geography.unit_sums import published
 from topdown.machine.memory import gibibytes, most_at_once
 from topdown.measurements.filed_values import FiledValues
 from topdown.noise.exact_numbers import LARGEST_WHOLE
@@ -38,7 +39,7 @@ class Measurement(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What was measured of a query at the nodes of a level: ``values`` (nodes x answers), which may lie in files, and
+    """The measured answers to a query at the nodes of a level: ``values`` (nodes x answers), which may be in files, and
     the ``variance`` (nodes,) of each answer of a node, 0 for exact ones and inf where a node was not measured.
     """
 
@@ -51,17 +52,19 @@ class Measurements(ArrowTable):
     """Noisy values with their variances, keyed by (level, query).
 
     Args:
-        values: (nodes x cells) the answers to the detailed query, all levels one after another; whole numbers where
-            the mechanism gives them; 0 where not measured.
-        node_variance: their variances, (nodes,) or (nodes x cells); 0 for an exact value (an invariant), inf for a
-            node that was not measured.
+        geography: the units.
+        cells: the names of the cells, in order.
+        values: (nodes x cells) the answers to the detailed query, all levels one after another; whole numbers where the
+            mechanism gives them; 0 where not measured.
+        node_variance: their variances, (nodes,) or (nodes x cells); 0 for an exact value (an invariant), inf for a node
+            that was not measured.
         plan: the plan under which they were drawn, None when they came from elsewhere.
         fit_for_release: whether they were drawn exactly, from operating-system entropy.
         attributes: the schema of the cells; None where they are one attribute.
         others: what was measured of other queries, by level and query.
-        mechanism: which noise was drawn with these variances, where no plan says it and it is known all the same.
+        mechanism: which noise was drawn with these variances, where it is known without a plan.
         drawn_on: the units for which the plan's noise was drawn, where these are not all of them.
-        not_kept: the lower levels whose measurements a very large release in parts has not.
+        not_kept: the lower levels whose measurements a very large release in parts did not keep.
 
     Examples:
         >>> by_level = [8.0, 4.0, 2.0]
@@ -89,8 +92,13 @@ class Measurements(ArrowTable):
         """The schema of the cells."""
         return Schema.of_cells(self.cells) if self.attributes is None else self.attributes
 
+    @property
+    def published(self) -> Geography:
+        """The units that are published: those measured, unless these are a spine's."""
+        return published(self.geography)
+
     def blocks(self) -> Iterator[slice]:
-        """The cells in which records can be, in blocks as `Tree.blocks` has them; one that is impossible ends a block.
+        """The cells that can have records, in blocks as `Tree.blocks` has them; an impossible cell ends a block.
 
         An impossible cell is 0 at every node whatever was measured of it, so nothing is solved for it.
         """
@@ -111,6 +119,8 @@ class Measurements(ArrowTable):
         `ConfigError` for an unknown level or query and for one that is given twice.
 
         Args:
+            geography: the units.
+            schema: the cells, of which the queries are.
             answers: (level, query) to values (nodes of the level x answers) and their variance: one number, or one per
                 node; 0 = exact, inf = not measured.
         """
@@ -139,9 +149,11 @@ class Measurements(ArrowTable):
         """Measurements from noisy numbers that were made elsewhere.
 
         Args:
+            geography: the units.
             values: (nodes,) or (nodes x cells) in the geography's order; NaN only where not measured.
             variance: one number, one per level (a sequence of L, or a mapping from level to number), one per node, or
                 (nodes x cells); inf = not measured, 0 = exact.
+            cells: the names of the cells; by default "count" for one, else "cell 0", "cell 1", ...
 
         Raises `DataError` naming the node for a value that is not finite or beyond 2^53, a variance that is negative or
         not a number, a shape that does not fit.
@@ -157,7 +169,7 @@ class Measurements(ArrowTable):
         titles = _titles(cells, array.shape[1])
         spread = _node_variance(geography, variance, array.shape)
         array = np.where(_as_rows(np.isinf(spread), array), np.zeros((), array.dtype), array)
-        # In the array's own kind: as a float, 2^53 + 1 would pass for 2^53.
+        # In the array's own type: as a float, 2^53 + 1 would equal 2^53.
         limit = float(LARGEST_WHOLE) if array.dtype.kind == "f" else LARGEST_WHOLE
         wrong = np.argwhere(~((array <= limit) & (array >= -limit)))
         if len(wrong):
@@ -179,7 +191,9 @@ class Measurements(ArrowTable):
         return tuple((level, query.name) for level in self.geography.levels for query in self.at(level))
 
     def at(self, level: str) -> dict[Query, Answers]:
-        """What was measured at one level: answers by query, the detailed one with variances as they are."""
+        """What was measured at ``level``: the answers by query. Those of the detailed query have their variances node
+        by node.
+        """
         nodes = self.geography.level_slice(level)
         found = {Query.parse(query, self.schema): one for (where, query), one in self.others.items() if where == level}
         if np.isfinite(self.node_variance[nodes]).any():
@@ -187,7 +201,7 @@ class Measurements(ArrowTable):
         return found
 
     def top(self, level: str) -> Measurements:
-        """What was measured of several queries down to ``level``, of the units down to there."""
+        """The measurements of several queries from the root down to ``level``."""
         geography, whole = self.geography.top(level), self.drawn_on or self.geography
         others = {key: one for key, one in self.others.items() if key[0] in geography.levels}
         nodes = geography.n_nodes
@@ -203,13 +217,13 @@ class Measurements(ArrowTable):
 
     @property
     def kept(self) -> Measurements:
-        """Of the upper levels, whose measurements are kept, where those of others are not."""
+        """The measurements of the levels that were kept; all of them, where none was left out."""
         if not self.not_kept:
             return self
         return self.top(self.geography.levels[-len(self.not_kept) - 1])
 
     def reason_against(self, levels: Iterable[str]) -> str | None:
-        """Why nothing is known of the errors of answers at ``levels``: None where their measurements are kept."""
+        """Why the errors of answers at ``levels`` are not known; None where their measurements were kept."""
         missing = [level for level in self.not_kept if level in levels]
         return (
             f"the release was made in parts, and its measurements of {listed(missing)} were not kept"
@@ -218,7 +232,7 @@ class Measurements(ArrowTable):
         )
 
     def in_memory(self) -> Measurements:
-        """The same, with values that lie in files read. Raises `DataError` where they take too much memory."""
+        """The same measurements with all values in memory. Raises `DataError` where they take too much."""
         filed = [one.values for one in self.others.values() if isinstance(one.values, FiledValues)]
         size, most = sum(8 * math.prod(values.shape) for values in filed), most_at_once()
         if most is not None and size > most:
@@ -242,7 +256,8 @@ class Measurements(ArrowTable):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured, in Arrow batches.
 
-        ``cell``: the answer's name, its categories joined. Of several queries every batch has names of its own.
+        ``cell``: the answer's name, its categories joined. Where several queries were measured every batch has a
+        dictionary of names of its own.
         """
         measured = np.isfinite(self.node_variance).reshape(self.geography.n_nodes, -1)
         rows: npt.NDArray[np.bool_] = np.asarray(measured.any(axis=1))
@@ -276,12 +291,12 @@ class Measurements(ArrowTable):
         return to_arrow(self._plain_batches())
 
     def _plain_batches(self) -> Iterator[pa.RecordBatch]:
-        """The batches; of several queries with text in place of each batch's own dictionary."""
+        """The batches, with text in place of each batch's own dictionary."""
         return map(with_plain_strings, self.batches()) if self.others else self.batches()
 
 
 def none_measured(shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:
-    """The table (cells x nodes) of `Measurements` where no cells were measured: a 0 that stands for all, read-only."""
+    """The table (cells x nodes) of `Measurements` where no cells were measured: a read-only view of a single 0."""
     return np.broadcast_to(np.zeros((), kind), shape)
 
 

@@ -1,1 +1,1 @@
-"""From a release to records: one per person or household, counted back before they are published."""
+"""Turns a release into records, one per person or household, which are tabulated again before they are published."""

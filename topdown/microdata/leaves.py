@@ -1,4 +1,6 @@
-"""The leaves of a release: what microdata are made of, from memory or from the files of a finished run."""
+"""The counts of the leaves of a release, from which microdata are made: from memory or from the files of a finished
+run.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ class Leaves:
         fit_for_release: bool,
         digest: str = "",
     ) -> Leaves:
-        """Those of ``values`` (leaves x cells), not negative."""
+        """The leaves with the counts ``values`` (leaves x cells), which are not negative."""
         leaf, cell = np.nonzero(values)
         count = values[leaf, cell]
         return cls(geoids, cells, leaf.astype(np.int32), cell.astype(np.int32), count, fit_for_release, digest)
@@ -63,7 +65,7 @@ class Leaves:
 
     @property
     def records(self) -> int:
-        """How many records the counts stand for, exactly, also beyond 64 bits."""
+        """The number of records, exactly, even beyond 64 bits."""
         return (int((self.count >> 32).sum()) << 32) + int((self.count & 0xFFFFFFFF).sum())
 
     def sorted(self) -> Leaves:
@@ -87,18 +89,18 @@ def leaves_of(release: Release) -> Leaves:
 
 
 def read_leaves(public: Path) -> Leaves:
-    """The leaves of the release in the directory ``public``, from release.parquet and manifest.json and nothing else;
-    of several queries, whose rows are no list of units, from geography.parquet too.
+    """The leaves of the release in the directory ``public``, from release.parquet and manifest.json only; for several
+    queries, whose rows are not a list of units, also from geography.parquet.
 
-    Raises `DataError` for a release that is not complete: a file that is missing, that cannot be read, that is not the
-    one that the manifest describes (by SHA-256), or that lacks rows.
+    Raises `DataError` for a release that is not complete: a file that is missing, cannot be read, differs from the
+    manifest's (by SHA-256), or lacks rows.
     """
     table, manifest = public / "release.parquet", public / "manifest.json"
     try:
         for path in (manifest, table):
             if not path.is_file() and not (path == table and path.is_dir()):
                 raise DataError(
-                    f"{shown_path(path)} is not there, so the release is not complete; make it with `topdown run` first"
+                    f"{shown_path(path)} is missing, so the release is not complete; make it with `topdown run` first"
                 )
         facts = _facts(manifest)
         digest = table_digest(table)
@@ -119,12 +121,12 @@ def read_leaves(public: Path) -> Leaves:
     first = len(units) - list(facts.levels.values())[-1]
     values = columns["value"][first:]
     if values.min() < 0:
-        raise DataError(f"{shown_path(table)}: has negative counts, and a release has none; make it again")
+        raise DataError(f"{shown_path(table)}: has negative counts, which a release cannot have; make it again")
     return Leaves.of_values(units[first:], facts.cells, values, facts.fit_for_release, digest)
 
 
 class _Facts(BaseModel):
-    """What a manifest says of the leaves: the only part of it that is read."""
+    """The part of a manifest that is read: what it says about the leaves."""
 
     model_config = ConfigDict(strict=True)
 

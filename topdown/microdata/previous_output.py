@@ -1,7 +1,7 @@
-"""Microdata that were written before: whether they are whole, and how they go without anything else going with them.
+"""Existing microdata: checks that they are complete, and removes them without removing anything else.
 
-A folder is ours where its manifest lists every file in it. Only listed files are ever removed, and nothing through a
-link. While a folder is replaced it lies beside, as ``.NAME.old``, until the new one has its name.
+A folder is one of Topdown's if its manifest lists every file in it. Only listed files are ever removed, and nothing
+through a link. While a folder is replaced, it is kept beside as ``.NAME.old`` until the new one has its name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from topdown.machine.files import file_digest
 from topdown.machine.system import sync_folder
 from topdown.wording import reason, shown, shown_path
 
-# Readers of a directory of Parquet files leave out what begins with an underscore.
+# Readers of a directory of Parquet files skip files whose names begin with an underscore.
 INVENTORY = "_manifest.json"
 _PART = re.compile(r"part-\d{5}\.parquet")
 _LEFT_BY_A_KILL = re.compile(rf"part-\d{{5}}\.parquet|{re.escape(INVENTORY)}(\.partial)?|\.scattered(/\d+)?")
@@ -31,7 +31,7 @@ _MOVE_IT = "move it away, or give another directory"
 
 @dataclass(frozen=True)
 class Earlier:
-    """What lies in ``folder``: its manifest's ``facts``, and which of the listed files are not there or are others."""
+    """The contents of ``folder``: its manifest's ``facts``, and which of the listed files are missing or changed."""
 
     folder: Path
     facts: dict[str, Any]
@@ -45,42 +45,41 @@ class Earlier:
 
 
 def aside(folder: Path) -> Path:
-    """Where ``folder`` lies from the moment in which a new one takes its name until it is removed."""
+    """The path to which ``folder`` is moved while a new one takes its name, until it is removed."""
     return folder.with_name(f".{folder.name}.old")
 
 
 def whole_microdata(folder: Path) -> Earlier | None:
-    """The microdata in ``folder``; None where nothing is there.
+    """The microdata in ``folder``; None if there are none.
 
-    Raises `ConfigError` for anything that is not ours from end to end (a file, a link, a folder without our manifest or
-    with a file that it does not list), `DataError` for a listed file that is missing or is not the one that was
-    written.
+    Raises `ConfigError` for anything that is not completely Topdown's (a file, a link, a folder without a manifest of
+    Topdown or with a file that it does not list), `DataError` for a listed file that is missing or was changed.
     """
     found = _found(folder)
     for name in () if found is None else (*found.missing, *found.changed):
         raise DataError(
-            f"{shown_path(folder / name)} is not the file that {INVENTORY} lists: the microdata are torn or were "
+            f"{shown_path(folder / name)} is not the file that {INVENTORY} lists: the microdata are incomplete or were "
             f"changed; remove {shown_path(folder)}, and they are made again from the release"
         )
     return found
 
 
 def settle(folder: Path) -> None:
-    """Finish what a killed job left: what it set aside gets its name back if it lacks a successor, or is removed.
-
-    Whoever calls this holds the folder's lock. Raises `ConfigError` where that holds a file of somebody else's.
+    """Finish the replacement of a folder by a job that was killed: the old folder gets its name back if there is no new
+    one, and is removed otherwise. The caller holds the folder's lock. Raises `ConfigError` if the old folder has a file
+    that is not Topdown's.
     """
     _require_leftovers(folder.with_name(f".{folder.name}.partial"))
     old = aside(folder)
     with _readable(old):
         if old.is_dir() and not old.is_symlink() and not any(old.iterdir()):
-            old.rmdir()  # killed between its last file and itself
+            old.rmdir()  # the job was killed after removing its last file
         found = _found(old)
         if found is None:
             return
         if found.changed:
             raise ConfigError(
-                f"{shown_path(old / found.changed[0])} is not what was written; nothing was deleted: move "
+                f"{shown_path(old / found.changed[0])} was changed after it was written; nothing was deleted: move "
                 f"{shown_path(old)} away"
             )
         if found.missing or os.path.lexists(folder):
@@ -91,9 +90,8 @@ def settle(folder: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove the microdata in ``folder``, the manifest last, so that what a kill leaves is still known as ours.
-
-    Raises `ConfigError` where something else is in it, which stays.
+    """Remove the microdata in ``folder``, the manifest last, so that after a kill the rest is still recognised. Raises
+    `ConfigError` if something else is in it, which is kept.
     """
     found = _found(folder, digests=False)
     if found is None:
@@ -125,17 +123,17 @@ def _found(folder: Path, *, digests: bool = True) -> Earlier | None:
             return None
         if stat.S_ISLNK(kind):
             raise ConfigError(
-                f"{shown_path(folder)} is a link, and microdata replace no folder through a link; {_MOVE_IT}"
+                f"{shown_path(folder)} is a link, and microdata do not replace a folder through a link; {_MOVE_IT}"
             )
         if not stat.S_ISDIR(kind):
-            raise ConfigError(f"{shown_path(folder)} exists and is no folder; {_MOVE_IT}")
+            raise ConfigError(f"{shown_path(folder)} exists and is not a folder; {_MOVE_IT}")
         with os.scandir(folder) as entries:
             present = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
         facts = _facts(folder, present)
         for name, is_file in sorted(present.items()):
             if name != INVENTORY and not (is_file and name in facts["files"]):
                 raise ConfigError(
-                    f"{shown_path(folder)} holds {shown(name)}, which its {INVENTORY} does not list; nothing was "
+                    f"{shown_path(folder)} contains {shown(name)}, which its {INVENTORY} does not list; nothing was "
                     f"deleted: {_MOVE_IT}"
                 )
         listed = sorted(facts["files"].items())
@@ -149,10 +147,10 @@ def _facts(folder: Path, present: dict[str, bool]) -> dict[str, Any]:
     manifest = folder / INVENTORY
     if not present.get(INVENTORY, False):
         raise ConfigError(
-            f"{shown_path(folder)} exists and holds no microdata of ours (no file {INVENTORY}); {_MOVE_IT}"
+            f"{shown_path(folder)} exists and contains no microdata of Topdown (no file {INVENTORY}); {_MOVE_IT}"
         )
     if manifest.stat().st_size > _LARGEST_MANIFEST:
-        raise ConfigError(f"{shown_path(manifest)} is larger than any manifest of ours; {_MOVE_IT}")
+        raise ConfigError(f"{shown_path(manifest)} is larger than any manifest of Topdown; {_MOVE_IT}")
     try:
         facts = json.loads(manifest.read_text(encoding="utf-8"))
         listed = {name: file["sha256"] for name, file in facts["files"].items()}
@@ -161,24 +159,25 @@ def _facts(folder: Path, present: dict[str, bool]) -> dict[str, Any]:
         ours = False
     if not ours:
         raise ConfigError(
-            f"{shown_path(folder)} holds no microdata of ours ({INVENTORY} is another's, or torn); {_MOVE_IT}"
+            f"{shown_path(folder)} contains no microdata of Topdown ({INVENTORY} is of another program, or "
+            f"incomplete); {_MOVE_IT}"
         )
     return dict(facts)
 
 
 def _require_leftovers(staging: Path) -> None:
-    """Raises `ConfigError` where a folder with the temporary name has a file in it that no job of ours writes."""
+    """Raises `ConfigError` if the folder of the temporary name has a file that Topdown does not write."""
     with _readable(staging):
         if staging.is_symlink() or not staging.exists():
             return
         if not staging.is_dir():
             raise ConfigError(
-                f"{shown_path(staging)} is a file, and a folder of that name is needed for a moment; move it away"
+                f"{shown_path(staging)} is a file, and a folder of that name is needed temporarily; move it away"
             )
         for path in sorted(staging.rglob("*")):
             name = path.relative_to(staging).as_posix()
             if not _LEFT_BY_A_KILL.fullmatch(name):
                 raise ConfigError(
-                    f"{shown_path(staging)} holds {shown(name)}, which is no leftover of ours; nothing was deleted: "
-                    "move it away"
+                    f"{shown_path(staging)} contains {shown(name)}, which is not a temporary file of Topdown; "
+                    "nothing was deleted: move it away"
                 )

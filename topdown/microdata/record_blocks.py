@@ -1,7 +1,7 @@
-"""Records from counts, block by block: in the units' order, or shuffled by way of the disk.
+"""Makes records from counts, block by block: in the units' order, or shuffled on disk.
 
-A block is an int64 array with the place of every record's cell in ``Occupied``. Memory depends on the block and on the
-release, never on how many records there are.
+A block is an int64 array with the place of every record's cell in ``Occupied``. The memory in use depends on the size
+of a block and of the release, not on the number of records.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Order = Literal["sorted", "shuffled"]
 IntArray = npt.NDArray[np.int64]
 
 BLOCK = 1 << 20
-"""Records of a row group."""
+"""The number of records of a row group."""
 PART = 1 << 22
-"""Records of a file."""
+"""The number of records of a file."""
 MOST_SCATTERED = 500
-"""Files of shuffled records: every one is open while records are scattered."""
+"""The most files of shuffled records: all are open while records are distributed to them."""
 # Without Arrow's own schema in the file, every reader sees plain strings; dictionaries remain an encoding.
 _FORMAT = {"compression": "zstd", "compression_level": 1, "store_schema": False}
 
@@ -59,7 +59,7 @@ class Occupied:
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def between(self, begin: int, end: int) -> IntArray:
@@ -73,7 +73,7 @@ class Occupied:
 
 @dataclass(frozen=True, eq=False)
 class RecordLayout:
-    """What is to be written: the ``cells`` of the units ``geoids`` in ``order``, in files of ``rows_per_file``."""
+    """The records to be written: the ``cells`` of the units ``geoids`` in ``order``, in files of ``rows_per_file``."""
 
     cells: Occupied
     geoids: pa.Array
@@ -83,7 +83,7 @@ class RecordLayout:
 
     @classmethod
     def of(cls, leaves: Leaves, schema: Schema, order: Order, rows_per_file: int) -> RecordLayout:
-        """That of ``leaves``, which are sorted here where ``order`` wants it."""
+        """The layout of the records of ``leaves``, which are sorted here if ``order`` asks for it."""
         arranged = leaves.sorted() if order == "sorted" else leaves
         return cls(Occupied.of(arranged, schema), arranged.geoids, schema, order, rows_per_file)
 
@@ -96,14 +96,14 @@ def parts_in_order(cells: Occupied, part: int = PART) -> Iterator[Iterator[IntAr
 
 
 def parts_shuffled(cells: Occupied, source: Source, scratch: Path, part: int = PART) -> Iterator[Iterator[IntArray]]:
-    """The records in a uniformly random order: for each file its blocks; ``scratch`` is a folder for the time between.
+    """The records in a uniformly random order: for each file its blocks; ``scratch`` is a folder for temporary files.
 
     Every record goes to a file drawn for it, then every file is permuted in memory: the files one after another are
     then a uniform permutation (Rao 1961, "Generation of Random Permutation of Given Number of Elements Using Random
     Sampling Numbers"; Sandelius 1962, "A Simple Randomization Procedure").
     """
-    # The order is a function of the release and of coins of its own, so it cannot say more than the release does: a
-    # fast generator from a fresh seed is enough.
+    # The order is a function of the release and of coins of its own, so it cannot reveal more than the release does: a
+    # fast generator with a new seed is enough.
     rng = np.random.Generator(np.random.PCG64(int.from_bytes(read_exactly(source, 32), "little")))
     parts = min(-(-max(cells.records, 1) // part), MOST_SCATTERED)
     kind = scattered_kind(cells)
@@ -117,7 +117,7 @@ def parts_shuffled(cells: Occupied, source: Source, scratch: Path, part: int = P
                 block = block[np.argsort(drawn, kind="stable")]
                 bounds = np.cumsum(np.bincount(drawn, minlength=parts))
                 for file, piece in zip(files, np.split(block, bounds[:-1]), strict=True):
-                    file.write(piece.data)  # numpy's tofile would lose the reason of a failure
+                    file.write(piece.data)  # numpy's tofile would hide the cause of an error
         for k in range(parts):
             records = rng.permutation(np.fromfile(scratch / str(k), dtype=kind))
             (scratch / str(k)).unlink()
@@ -128,13 +128,14 @@ def parts_shuffled(cells: Occupied, source: Source, scratch: Path, part: int = P
 
 
 def scattered_kind(cells: Occupied) -> npt.DTypeLike:
-    """How the place of a record's cell is kept while records are scattered."""
+    """The integer type of the place of a record's cell while records are distributed to files."""
     return np.uint32 if len(cells.count) < 1 << 32 else np.int64
 
 
 def part_writer(sink: Any, layout: RecordLayout) -> pq.ParquetWriter:
     """A writer of records to ``sink``, a path or a file."""
-    # Sorted, a reader finds a unit's row groups by their bounds; shuffled, bounds say nothing and cost half the time.
+    # In sorted records, readers find a unit's row groups by their statistics; in shuffled ones statistics are useless,
+    # and would take half the time.
     statistics = ["geoid"] if layout.order == "sorted" else False
     return pq.ParquetWriter(sink, arrow_schema(layout.schema), write_statistics=statistics, **_FORMAT)
 
@@ -146,7 +147,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def batch(block: IntArray, layout: RecordLayout) -> pa.RecordBatch:
-    """One block as Arrow columns; the dictionary of GEOIDs holds those of the block's records and no others."""
+    """One block as Arrow columns; the dictionary of GEOIDs has only those of the block's records."""
     cells, schema = layout.cells, layout.schema
     leaf = cells.leaf[block]
     low = int(leaf.min())

@@ -1,4 +1,4 @@
-"""Records counted back into a table: how many lie in every unit and cell."""
+"""Tabulates records: how many are in every unit and cell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tabulate(
     cells: Sequence[str],
     schema: Schema | Mapping[str, Sequence[str]] | None = None,
 ) -> npt.NDArray[np.int64]:
-    """(units x cells): how many of the directory's records lie in every unit of ``geoids`` and cell of ``cells``.
+    """(units x cells): how many of the directory's records are in every unit of ``geoids`` and cell of ``cells``.
 
     Reads one row group at a time. Raises `DataError` for a record of a unit or category that is not among them.
     """
@@ -39,15 +39,15 @@ def tabulate(
 def recounted(
     directory: Path, units: pa.Array, cells: Sequence[str], schema: Schema
 ) -> Iterator[tuple[IntArray, IntArray]]:
-    """Of every row group the cells of units in which it has records, each once, in rising order, and how many: a cell
-    of a unit is its number in a table of ``units`` x ``cells``. Raises `DataError` as `tabulate` does.
+    """For every row group, the cells of units in which it has records, each once, in rising order, and their counts; a
+    cell of a unit is given by its number in a table of ``units`` x ``cells``. Raises `DataError` as `tabulate` does.
     """
     place = np.empty(schema.shape, dtype=np.int64)
     place[tuple(schema.codes(cells).T)] = np.arange(len(cells))
     weights = [int(w) for w in np.cumprod((1, *schema.shape[:0:-1]))[::-1]]
     paths = sorted(directory.glob("part-*.parquet"))
     if not paths:
-        raise DataError(f"{shown_path(directory)} holds no part-*.parquet; give the directory of the microdata")
+        raise DataError(f"{shown_path(directory)} contains no part-*.parquet; give the directory of the microdata")
     columns = ["geoid", *schema.names]
     for path in paths:
         with pq.ParquetFile(path, read_dictionary=columns) as file:
@@ -67,15 +67,13 @@ def _codes(column: pa.ChunkedArray, known: pa.Array, path: Path, name: str) -> n
     for chunk in column.chunks:
         place = pc.index_in(chunk.dictionary, value_set=known)
         if place.null_count or chunk.null_count:
-            raise DataError(f"{shown_path(path)}: column {shown(name)} has a value that the release does not know")
+            raise DataError(f"{shown_path(path)}: column {shown(name)} has a value that does not occur in the release")
         pieces.append(place.to_numpy()[chunk.indices.to_numpy()].astype(np.int64))
     return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
 
 
 def _counted(keys: IntArray) -> tuple[IntArray, IntArray]:
-    """The numbers among ``keys``, each once, and how often each is there; the cost depends on how many there are, not
-    on how far they are spread.
-    """
+    """The distinct ``keys``, and how often each occurs; the cost depends on their number, not on their range."""
     if not len(keys):
         return keys, keys
     low, high = int(keys.min()), int(keys.max()) + 1
@@ -87,7 +85,7 @@ def _counted(keys: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def as_schema(schema: Schema | Mapping[str, Sequence[str]] | None, cells: Sequence[str]) -> Schema:
-    """The schema that is meant: without one, that of ``cells`` themselves."""
+    """``schema``, or without one, the schema of the ``cells`` as one attribute."""
     if schema is None:
         return Schema.of_cells(cells)
     return schema if isinstance(schema, Schema) else Schema.from_mapping(schema)

@@ -1,4 +1,4 @@
-"""Whether records fit: how many there may be, and the disk that they need against what is free."""
+"""Checks that records fit: how many there may be, and whether the disk has enough free space."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.wording import FAILED, reason, shown_path
 
 MOST_FILES = 100_000
-"""Files of sorted records: their names have five digits."""
+"""The most files of sorted records: their names have five digits."""
 MOST_IN_MEMORY = 1 << 27
-"""Records of a shuffled file, which is permuted in memory, where they are too many for files of the usual size."""
+"""The most records of a shuffled file, which is permuted in memory, if there are too many records for files of the
+usual size.
+"""
 _SAMPLED_BLOCKS = 8
-_FILE_BYTES = 4096  # a file's own footer, its line in the manifest, and what its last disk block wastes
+_FILE_BYTES = 4096  # a file's footer, its line in the manifest, and the unused rest of its last disk block
 
 
 def require_countable(count: int, order: Order, rows_per_file: int) -> None:
@@ -32,19 +34,21 @@ def require_countable(count: int, order: Order, rows_per_file: int) -> None:
         files, rows = MOST_SCATTERED, max(rows_per_file, MOST_IN_MEMORY)
     if count > min(files * rows, LARGEST_WHOLE):
         raise ConfigError(
-            f"{count:,} records are more than {min(files * rows, LARGEST_WHOLE):,}, which is what {files:,} files of "
-            f"{rows:,} hold ({order}); nothing was written: so many are published as counts alone"
+            f"{count:,} records are more than {min(files * rows, LARGEST_WHOLE):,}, the most that {files:,} files of "
+            f"{rows:,} hold ({order}); nothing was written: publish so many as counts only"
         )
 
 
 def require_space(layout: RecordLayout, folder: Path) -> None:
-    """Raises `DataError` where ``folder``'s disk has less free than the records need, as a sample of them shows."""
+    """Raises `DataError` if the disk of ``folder`` has less free space than the records need, estimated from a
+    sample.
+    """
     disk = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     try:
         free = shutil.disk_usage(disk).free
     except OSError as error:
         raise DataError(f"{shown_path(folder)}: cannot be written: {reason(error, FAILED)}; correct the path") from None
-    # What no encoding passes: nearly every job is spared the sample.
+    # No encoding needs more than this: with so much free space, no sample is needed.
     count, attributes = layout.cells.records, layout.schema.attributes
     longest = [pc.max(pc.binary_length(layout.geoids)).as_py() or 0]
     longest += [max(len(category.encode()) for category in attribute.categories) for attribute in attributes]
@@ -59,7 +63,9 @@ def require_space(layout: RecordLayout, folder: Path) -> None:
 
 
 def disk_needed(layout: RecordLayout) -> int:
-    """Bytes, about: a sample of row groups scaled to all records, or what these take scattered where that is more."""
+    """The approximate number of bytes: those of a sample of row groups, scaled to all records, or those of the
+    temporary files if that is more.
+    """
     cells, count, step = layout.cells, layout.cells.records, record_blocks.BLOCK
     if count == 0:
         return _FILE_BYTES
@@ -69,7 +75,7 @@ def disk_needed(layout: RecordLayout) -> int:
         sample = [cells.between(int(k) * step, min((int(k) + 1) * step, count)) for k in chosen]
         least = 0
     else:
-        # For an estimate alone: the records themselves are shuffled by another generator.
+        # Only for an estimate: the records themselves are shuffled by another generator.
         drawn = np.random.default_rng(0).integers(0, count, min(count, step))
         sample = [np.searchsorted(cells.ends, drawn, side="right")]
         files, least = min(files, MOST_SCATTERED), np.dtype(scattered_kind(cells)).itemsize

@@ -1,6 +1,6 @@
 """Microdata: one record per person or household of a release, in partitioned Parquet, checked against the release.
 
-Post-processing of the release alone: nothing confidential is read, and no budget is spent.
+This is post-processing of the release: nothing confidential is read, and no budget is spent.
 """
 
 from __future__ import annotations
@@ -41,20 +41,25 @@ from topdown.wording import FAILED, reason, shown, shown_path
 from topdown.workload.schema import Schema
 
 _SCHEMA_VERSION = "1.0"
-"""Of the manifest and the files of records."""
+"""The version of the format of the manifest and of the files of records."""
 
 STATEMENT = (
-    "These records are post-processing of the release: they were made from its tables alone, and they cost no budget "
-    "beyond the release's. Whoever is described by them is made up; tabulated, they give back the release exactly."
+    "These records are post-processing of the release: they were made from its tables only, and spend no budget "
+    "beyond the release's. The records describe no real people; their tabulation is exactly the release."
 )
 
 
 @dataclass(frozen=True)
 class Microdata:
-    """What is in ``directory``: its part-*.parquet, how many records, and the schema of their columns.
+    """Microdata that were written, or existed already.
 
     Args:
-        already_there: these microdata were there, whole, and nothing was written.
+        directory: the folder that holds them.
+        records: how many records there are.
+        order: "sorted" or "shuffled".
+        schema: the attributes, each a column besides the GEOID.
+        files: the part-*.parquet files, in order.
+        already_there: whether complete microdata existed already, so that nothing was written.
 
     Examples:
         >>> written = td.synthesis.microdata.synthesize("public", "microdata")
@@ -79,11 +84,19 @@ def synthesize(
     source: Source | None = None,
     stages: Stages | None = None,
 ) -> Microdata:
-    """The records of the finished release in ``public``, written to ``directory`` as `write_microdata` does.
+    """The records of a finished release, written as `write_microdata` does.
 
-    Reads release.parquet and manifest.json, and nothing else. Where ``directory`` holds the same microdata already,
-    whole (of this release by its digest, in this order and schema), nothing is written, unless a ``source`` is given.
-    Raises `DataError` for a release that is not complete.
+    Reads only release.parquet and manifest.json. If ``directory`` already contains the same microdata, complete (of
+    this release by its digest, in this order and schema), nothing is written, unless a ``source`` is given. Raises
+    `DataError` for a release that is not complete.
+
+    Args:
+        public: the directory of the release.
+        directory: the folder to write.
+        schema: as of `write_microdata`; by default the release's own.
+        order: "sorted" or "shuffled", as of `write_microdata`.
+        source: of the random order; by default operating-system entropy.
+        stages: shows progress; by default nothing is shown.
 
     Examples:
         >>> written = td.synthesis.microdata.synthesize("public", "microdata")
@@ -109,22 +122,28 @@ def write_microdata(
 ) -> Microdata:
     """One record per unit counted in the leaves of ``release``: its GEOID and one column per attribute.
 
-    ``schema`` splits cells that are products of attributes (see `Schema.codes`); without one, the only attribute is
-    ``cell``. Files of about ``rows_per_file`` records in row groups of 2^20, all columns strings to a reader and
-    dictionary-encoded on disk; the memory that is used depends on the release and not on how many records it has.
+    The files have row groups of 2^20 records, all columns strings to a reader and dictionary-encoded on disk; the
+    memory that is used depends on the release and not on how many records it has.
 
     The directory appears when it is complete, synced, and when its records, read back and tabulated, equal the release.
-    An earlier one is replaced only if it is ours, whole and with nothing else in it: it is set aside as ``.NAME.old``
-    while the new one takes its name, and then removed. Beside it stay ``.NAME.lock``, an empty file by which of two
-    jobs at a time one is refused, and, if a job is killed, ``.NAME.partial`` until the next.
+    An earlier directory is replaced only if Topdown wrote it, and it is complete with nothing else in it: it is renamed
+    to ``.NAME.old`` while the new one takes its name, and then removed. ``.NAME.lock`` remains beside it, an empty file
+    that lets only one job write at a time, and, if a job is killed, ``.NAME.partial`` until the next job.
 
     Args:
-        order: "sorted", by GEOID and then cell, or "shuffled", a uniformly random order from ``source`` (by default
-            operating-system entropy).
+        release: the counts; only those of the leaves are read.
+        directory: the folder to write.
+        schema: splits cells that are products of attributes (see `Schema.codes`); without one, the only attribute is
+            "cell".
+        order: "sorted", by GEOID and then cell, or "shuffled", a uniformly random order.
+        source: of the random order; by default operating-system entropy.
+        stages: shows progress; by default nothing is shown.
+        rows_per_file: about how many records a file holds.
 
     Raises `ConfigError` for a schema that does not fit the cells, an unknown order, more records than fit, a directory
-    that holds anything but microdata of ours and while another process writes there; `DataError` for too little space,
-    for earlier microdata that are torn, and when they cannot be written, or do not read back as the release.
+    that contains anything but microdata of Topdown, and while another process writes there; `DataError` for too little
+    space, for incomplete earlier microdata, for microdata that cannot be written, and if their tabulation is not the
+    release.
 
     Examples:
         >>> written = td.synthesis.microdata.write_microdata(release, "records", source=td.SeededSource(1))
@@ -161,7 +180,7 @@ def write_microdata(
                 with stages.stage("tabulating the records"):
                     _require_equal(staging, leaves, schema)
                 write_json(staging / INVENTORY, facts | {"files": _digests(parts)})
-                whole_microdata(directory)  # nobody put anything into it in the meantime
+                whole_microdata(directory)  # nothing was put into it in the meantime
         except (OSError, pa.ArrowException) as error:
             raise DataError(
                 f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; free the space or correct the "
@@ -172,7 +191,11 @@ def write_microdata(
 
 
 def require_replaceable(directory: Path) -> None:
-    """Raise what `write_microdata` would for what is in ``directory`` before it, and finish what a killed job left.
+    """Raise the errors of `write_microdata` about the present contents of ``directory``, and finish the replacement by
+    a job that was killed.
+
+    Args:
+        directory: the folder that is to be written.
 
     Examples:
         >>> from pathlib import Path
@@ -184,9 +207,13 @@ def require_replaceable(directory: Path) -> None:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Hold the lock beside ``directory``, after finishing what a killed job left there. Raises `ConfigError`."""
+    """Hold the lock beside ``directory``, after finishing the replacement by a job that was killed. Raises
+    `ConfigError`.
+    """
     if not directory.name or directory.name == "..":
-        raise ConfigError(f"{shown_path(directory)}: give a directory by its name; microdata get one of their own")
+        raise ConfigError(
+            f"{shown_path(directory)}: give a directory with a name; microdata are written to a directory of their own"
+        )
     lock = directory.with_name(f".{directory.name}.lock")
     with ExitStack() as held:
         try:
@@ -223,7 +250,7 @@ def _write_parts(layout: RecordLayout, source: Source, folder: Path, *, fit: boo
 
 
 def _facts(leaves: Leaves, schema: Schema, order: str, rows_per_file: int) -> dict[str, Any]:
-    """The manifest without its files: what decides the records."""
+    """The manifest without its files: everything that determines the records."""
     return {
         "schema_version": _SCHEMA_VERSION,
         "statement": STATEMENT,
@@ -238,7 +265,7 @@ def _facts(leaves: Leaves, schema: Schema, order: str, rows_per_file: int) -> di
 
 
 def _same(earlier: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
-    """Whether two manifests agree on everything but their files, also on the attributes' order."""
+    """Whether two manifests agree on everything except their files, including the order of the attributes."""
     return json.dumps({name: value for name, value in earlier.items() if name != "files"}) == json.dumps(facts)
 
 
@@ -247,7 +274,11 @@ def _digests(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def cell_meanings(cells: Sequence[str], schema: Schema) -> list[dict[str, str]]:
-    """For every cell its category in every attribute, by name.
+    """For every cell its category in every attribute, {attribute: category}.
+
+    Args:
+        cells: the names of the cells.
+        schema: the attributes whose product they are.
 
     Examples:
         >>> td.synthesis.microdata.cell_meanings(schema.cells(), schema)[0]
@@ -260,7 +291,7 @@ def cell_meanings(cells: Sequence[str], schema: Schema) -> list[dict[str, str]]:
 
 
 def _require_equal(folder: Path, leaves: Leaves, schema: Schema) -> None:
-    """Refuse records that, read back, are others than those of ``leaves``."""
+    """Refuse records whose tabulation differs from ``leaves``."""
     own = leaves.leaf.astype(np.int64) * len(leaves.cells) + leaves.cell
     found = np.zeros(len(own), np.int64)
     for keys, times in recounted(folder, leaves.geoids, leaves.cells, schema):

@@ -30,9 +30,12 @@ _LARGEST = Fraction(10**150)
 
 @dataclass(frozen=True, slots=True, init=False)
 class Laplace:
-    """Density exp(-|x| / scale) / (2 scale); ``scale`` > 0 in units of the statistic, ConfigError otherwise.
+    """The Laplace law of mean 0: density exp(-|x| / scale) / (2 scale).
 
     Floating-point sampling is not for release. Source: Dwork, McSherry, Nissim, Smith 2006.
+
+    Args:
+        scale: above 0, in units of the statistic; ConfigError otherwise. The standard deviation is sqrt(2) times it.
 
     Examples:
         >>> td.noise.Laplace(scale=10).variance
@@ -50,7 +53,7 @@ class Laplace:
     def sample(self, size: Size, source: Source) -> FloatArray:
         """Independent draws of shape ``size``, float64, by the inverse cdf.
 
-        Raises ConfigError for a source that is meant for releases.
+        Raises `ConfigError` for a source that is meant for releases.
         """
         return _fill(size, source, self._quantile)
 
@@ -70,7 +73,7 @@ class Laplace:
         return self.scale
 
     def pdf(self, x: ArrayLike) -> Any:
-        """The density, elementwise."""
+        """The density at ``x``, elementwise."""
         z = np.abs(np.asarray(x, dtype=np.float64)) / self.scale
         return scalar_or_array(np.exp(-z) / (2.0 * self.scale))
 
@@ -85,7 +88,11 @@ class Laplace:
         return self.cdf(-np.asarray(x, dtype=np.float64))
 
     def ppf(self, q: ArrayLike) -> Any:
-        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1]."""
+        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1].
+
+        Args:
+            q: probabilities, any shape.
+        """
         return scalar_or_array(self._quantile(np.asarray(q, dtype=np.float64)))
 
     def _quantile(self, q: FloatArray) -> FloatArray:
@@ -97,9 +104,12 @@ class Laplace:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Gaussian:
-    """The normal law of mean 0; ``sigma`` > 0 in units of the statistic, ConfigError otherwise.
+    """The normal law of mean 0.
 
     Floating-point sampling is not for release.
+
+    Args:
+        sigma: the standard deviation, above 0, in units of the statistic; ConfigError otherwise.
 
     Examples:
         >>> round(td.noise.Gaussian(sigma=3).cdf(3.0), 4)
@@ -117,7 +127,7 @@ class Gaussian:
     def sample(self, size: Size, source: Source) -> FloatArray:
         """Independent draws of shape ``size``, float64, by the inverse cdf.
 
-        Raises ConfigError for a source that is meant for releases.
+        Raises `ConfigError` for a source that is meant for releases.
         """
         return _fill(size, source, self._quantile)
 
@@ -137,7 +147,7 @@ class Gaussian:
         return self.sigma * math.sqrt(2.0 / math.pi)
 
     def pdf(self, x: ArrayLike) -> Any:
-        """The density, elementwise."""
+        """The density at ``x``, elementwise."""
         z = np.asarray(x, dtype=np.float64) / self.sigma
         return scalar_or_array(np.exp(-z * z / 2.0) / (self.sigma * math.sqrt(2.0 * math.pi)))
 
@@ -150,7 +160,11 @@ class Gaussian:
         return self.cdf(-np.asarray(x, dtype=np.float64))
 
     def ppf(self, q: ArrayLike) -> Any:
-        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1]."""
+        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1].
+
+        Args:
+            q: probabilities, any shape.
+        """
         return scalar_or_array(self._quantile(np.asarray(q, dtype=np.float64)))
 
     def _quantile(self, q: FloatArray) -> FloatArray:
@@ -162,9 +176,12 @@ class GeneralizedGaussian:
     """Density proportional to exp(-(|x| / scale)^power), power >= 1: Laplace at 1, Gaussian of sigma scale/sqrt(2) at
     2.
 
-    ``scale`` > 0 in units of the statistic; ConfigError for one that is not, and for a power below 1 or above 100. The
-    larger the power the lighter the tails; none but power 1 has a pure epsilon. What it costs is
-    :func:`topdown.noise.generalized_gaussian_delta`. Floating-point sampling is not for release.
+    The larger the power, the lighter the tails; only power 1 gives pure epsilon-differential privacy. Its privacy cost
+    is computed by :func:`topdown.noise.generalized_gaussian_delta`. Floating-point sampling is not for release.
+
+    Args:
+        scale: above 0, in units of the statistic; ConfigError otherwise.
+        power: from 1 to 100; ConfigError otherwise.
 
     Source: Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace Mechanism with
     Univariate Bounding Constraints", Equation 3.
@@ -188,7 +205,7 @@ class GeneralizedGaussian:
     def sample(self, size: Size, source: Source) -> FloatArray:
         """Independent draws of shape ``size``, float64, by the inverse cdf.
 
-        Raises ConfigError for a source that is meant for releases.
+        Raises `ConfigError` for a source that is meant for releases.
         """
         return _fill(size, source, self._quantile)
 
@@ -208,7 +225,7 @@ class GeneralizedGaussian:
         return self.scale * math.exp(math.lgamma(2 / self.power) - math.lgamma(1 / self.power))
 
     def pdf(self, x: ArrayLike) -> Any:
-        """The density, elementwise: power exp(-(|x|/scale)^power) / (2 scale Gamma(1/power))."""
+        """The density at ``x``, elementwise: power exp(-(|x|/scale)^power) / (2 scale Gamma(1/power))."""
         z = np.abs(np.asarray(x, dtype=np.float64)) / self.scale
         largest = self.power / (2.0 * self.scale * math.gamma(1 / self.power))
         with np.errstate(over="ignore"):
@@ -226,7 +243,11 @@ class GeneralizedGaussian:
         return self.cdf(-np.asarray(x, dtype=np.float64))
 
     def ppf(self, q: ArrayLike) -> Any:
-        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1]."""
+        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1].
+
+        Args:
+            q: probabilities, any shape.
+        """
         return scalar_or_array(self._quantile(np.asarray(q, dtype=np.float64)))
 
     def _quantile(self, q: FloatArray) -> FloatArray:

@@ -15,17 +15,22 @@ ExactNumber: TypeAlias = int | float | Fraction | Decimal | str
 """What `exact_fraction` reads: a number, or text such as "0.1", "1/3" and "1e-3"."""
 
 LARGEST_WHOLE = 2**53
-"""Up to here float64 tells whole numbers apart, and so up to here go counts, their noisy values and their bounds."""
+"""The largest value of counts, of their noisy values and of their bounds: up to here float64 represents every whole
+number.
+"""
 
-# Decimal exponents beyond this would be written out as integers of as many digits.
+# A larger decimal exponent would be expanded into an integer of as many digits.
 _LARGEST_EXPONENT = 5000
 
 
 def exact_fraction(value: ExactNumber) -> Fraction:
-    """The number that ``value`` is meant to be, exactly.
+    """The exact number that ``value`` stands for.
 
     An int, Fraction or Decimal as it is; a float by its shortest decimal representation (0.1 is 1/10, not
     the nearest binary fraction); a string "1/3", "0.25" or "1e-3". numpy scalars count as int and float.
+
+    Args:
+        value: an int, a float, a Fraction, a Decimal or a string.
 
     Raises ConfigError for anything that is not a finite number, for a bool, and for a decimal exponent beyond
     5000.
@@ -58,9 +63,9 @@ def exact_fraction(value: ExactNumber) -> Fraction:
 def enclose_exp(x: Fraction, precision: int) -> tuple[int, int]:
     """Integers (lower, upper) with lower <= 2^precision exp(-x) <= upper, for rational x >= 0.
 
-    Every rounding is directed: e^y, y = x/2^s < 2^-8, is summed by its Taylor series (all terms positive, what
-    is left out below one unit), inverted, and squared s times. The enclosure is a few units wide, whatever x
-    is.
+    Every rounding is directed: e^y, y = x/2^s < 2^-8, is summed by its Taylor series (all terms are positive, and those
+    left out add up to less than one unit), inverted, and squared s times. The enclosure is a few units wide for every
+    x.
     """
     if x == 0:
         return 1 << precision, 1 << precision
@@ -79,7 +84,7 @@ def enclose_exp(x: Fraction, precision: int) -> tuple[int, int]:
         term_upper = -((-term_upper * y_upper >> working) // i)
         sum_lower += term_lower
         sum_upper += term_upper
-    # The terms left out: the next is below y < 2^-8 of the last, which is at most 1 unit.
+    # The terms left out: the next is less than y < 2^-8 times the last, which is at most 1 unit.
     sum_upper += 1
     lower = (one << working) // sum_upper
     upper = -((-one << working) // sum_lower)

@@ -1,8 +1,8 @@
 """Noise by key: one secret of a release, from which every stream of its noise is derived by name.
 
-Who computes a part of a release again, on whatever machine and in whatever order, draws the same noise; nothing has to
-be kept but the secret. A stream is AES-256 in counter mode (NIST SP 800-38A) under a key of its own, HMAC-SHA256 (RFC
-2104, as in HKDF's expansion, RFC 5869) of its name under the secret: whoever lacks the secret cannot tell it from the
+Whoever computes a part of a release again, on any machine and in any order, draws the same noise; only the secret has
+to be kept. A stream is AES-256 in counter mode (NIST SP 800-38A) under a key of its own, HMAC-SHA256 (RFC 2104, as in
+HKDF's expansion, RFC 5869) of its name under the secret: without the secret, nobody can distinguish it from the
 operating system's entropy. What a stream's key is derived from begins with the digests of the release's configuration
 and of its input, and goes on with a code of the very numbers that get the noise, HMAC-SHA256 of them under the secret
 (as the synthetic initialization vector of RFC 5297): other numbers get independent noise, whatever the digests say.
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 SECRET_BYTES = 32
 STREAMS_VERSION = 2
-"""Of the streams and of the draws made from them: another number where the same key would draw other noise."""
+"""The version of the streams and of the draws made from them; it changes whenever the same key would give other noise.
+"""
 
 DRAWS_PER_STREAM = 1 << 18
-"""About so many draws have a stream of their own: enough to make a stream for, few enough to draw them again."""
+"""About so many draws share a stream: enough to be worth a stream, few enough to be drawn again."""
 
 _ZEROS = bytes(CHUNK_BYTES)
 _NUMBERS_AT_ONCE = 1 << 20
@@ -39,8 +40,8 @@ _NUMBERS_AT_ONCE = 1 << 20
 class _Secret:
     """A secret from which others are derived by name.
 
-    As confidential as the counts: ``repr`` shows nothing of it, and it cannot be pickled; who works elsewhere reads it
-    from the release's own folder. Raises `ConfigError` for what is not a secret of 32 bytes.
+    It is as confidential as the counts: ``repr`` does not show it, and it cannot be pickled; another process reads it
+    from the folder of the release. Raises `ConfigError` for anything but 32 bytes.
     """
 
     __slots__ = ("_bound", "_secret")
@@ -52,7 +53,7 @@ class _Secret:
         self._bound = bound
 
     def derive(self, *name: int | str) -> bytes:
-        """32 bytes that only this secret, what it is bound to and ``name`` give."""
+        """32 bytes derived from this secret, from what it is bound to and from ``name``."""
         # A list in JSON can be read in one way only, so that two names are never one message.
         message = json.dumps(["topdown", STREAMS_VERSION, *self._bound, *name], separators=(",", ":"))
         return hmac.digest(self._secret, message.encode("ascii"), hashlib.sha256)
@@ -60,7 +61,8 @@ class _Secret:
     def code(self, purpose: str, arrays: Iterable[tuple[Any, npt.NDArray[Any]]]) -> str:
         """HMAC-SHA256 of ``arrays``, each with a name that JSON can write, under a key for this ``purpose``.
 
-        It tells nothing of the arrays. Every array counts with its name, shape and kind of numbers, column by column.
+        It reveals nothing about the arrays. The code covers the name, shape, type and values of every array, column by
+        column.
         """
         code = hmac.new(self.derive("code", purpose), digestmod="sha256")
         for name, values in arrays:
@@ -69,14 +71,16 @@ class _Secret:
             if by_column.ndim < 2 or by_column.flags.c_contiguous:
                 code.update(np.ascontiguousarray(by_column).data)
                 continue
-            # Of what is not in one piece, such as a 0 that stands for all, some columns are copied at a time.
+            # An array that is not contiguous, such as a broadcast 0, is copied a few columns at a time.
             step = max(1, _NUMBERS_AT_ONCE // max(1, len(values)))
             for first in range(0, len(by_column), step):
                 code.update(np.ascontiguousarray(by_column[first : first + step]).data)
         return code.hexdigest()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a release's secret is not pickled: read it from the release's folder where it is needed")
+        raise TypeError(
+            "the secret of a release cannot be pickled: read it from the release's folder where it is needed"
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(hidden)>"
@@ -96,6 +100,10 @@ class NoiseKey(_Secret):
         """The streams of noise for the numbers of which ``numbers`` is a `code` under this key, and for no others."""
         return NoiseStreams(self.derive("streams", numbers))
 
+    def of_table(self, name: str) -> NoiseKey:
+        """The key of one of several tables of the release: equal numbers of two tables have independent noise."""
+        return NoiseKey(self.derive("table", name), *self._bound)
+
 
 class NoiseStreams(_Secret):
     """The streams of noise for some numbers that are to be protected, see `NoiseKey.streams`."""
@@ -105,6 +113,10 @@ class NoiseStreams(_Secret):
     def stream(self, *name: int | str) -> KeyStream:
         """The stream called ``name``, from its start."""
         return KeyStream(self.derive("stream", *name))
+
+    def address_key(self, *name: int | str) -> bytes:
+        """The key of the noise by address called ``name`` (`addressed.AddressedNoise`), of which no stream is part."""
+        return self.derive("addresses", *name)
 
 
 def nodes_of_chunk(n_answers: int) -> int:
@@ -118,7 +130,7 @@ def chunks(n_nodes: int, n_answers: int) -> Iterator[slice]:
 
 
 def chunks_of(n_nodes: int, n_answers: int, first: int, stop: int) -> Iterator[tuple[int, slice]]:
-    """Those of `chunks` that have nodes from ``first`` to ``stop``, each with its number."""
+    """The chunks (see `chunks`) that have nodes between ``first`` and ``stop``, each with its number."""
     step = nodes_of_chunk(n_answers)
     return ((k, slice(k * step, min((k + 1) * step, n_nodes))) for k in range(first // step, -(-stop // step)))
 
@@ -142,7 +154,7 @@ class KeyStream:
         return self._cipher.update(bytes(nbytes))
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a stream of noise is not pickled: derive it again where it is needed")
+        raise TypeError("a stream of noise cannot be pickled: derive it again where it is needed")
 
     def __repr__(self) -> str:
         return "<KeyStream(key hidden)>"

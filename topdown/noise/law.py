@@ -1,4 +1,4 @@
-"""What a law of noise is: whatever can be drawn from, and has a variance and a distribution function."""
+"""Defines what a law of noise is: an object with draws, a variance and a distribution function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ class Law(Protocol):
     """
 
     def sample(self, size: Size, source: Source) -> NDArray[Any]:
-        """Independent draws of ``size`` from the bits of ``source``."""
+        """Independent draws.
+
+        Args:
+            size: the shape of the array of draws, or how many there are.
+            source: where the random bits come from.
+        """
 
     @property
     def variance(self) -> float:
@@ -35,10 +40,18 @@ class Law(Protocol):
         """The standard deviation, in counts."""
 
     def cdf(self, x: ArrayLike) -> Any:
-        """P(X <= x)."""
+        """P(X <= x).
+
+        Args:
+            x: values, any shape.
+        """
 
     def sf(self, x: ArrayLike) -> Any:
-        """P(X > x)."""
+        """P(X > x).
+
+        Args:
+            x: values, any shape.
+        """
 
     def __hash__(self) -> int: ...
 
@@ -57,18 +70,28 @@ class LatticeLaw(Law, Protocol):
     grid_bits: int
 
     def sample(self, size: Size, source: Source, kind: DTypeLike | None = None) -> NDArray[Any]:
-        """As of every law; ``kind``: `narrowest`, or a wider one, for the numbers of an integer law."""
+        """Independent exact draws.
+
+        Args:
+            size: the shape of the array of draws, or how many there are.
+            source: where the random bits come from.
+            kind: of an integer law, the integer type of the draws: `narrowest` or a wider one; by default int64.
+        """
 
     @property
     def narrowest(self) -> np.dtype[Any]:
-        """The narrowest kind of number that holds the draws."""
+        """The narrowest numeric type that holds the draws."""
 
     @property
     def reach(self) -> float:
-        """What a draw passes, up or down, with a probability below 2e-55."""
+        """The magnitude that a draw exceeds with a probability below 2e-55."""
 
     def pmf(self, x: ArrayLike) -> Any:
-        """P(X = x)."""
+        """P(X = x).
+
+        Args:
+            x: values, any shape.
+        """
 
 
 @runtime_checkable
@@ -83,12 +106,17 @@ class ContinuousLaw(Law, Protocol):
     """
 
     def pdf(self, x: ArrayLike) -> Any:
-        """The density, per count."""
+        """The density, per count.
+
+        Args:
+            x: values, any shape.
+        """
 
 
 def pitch_of(law: Law) -> float:
     """The distance between the values that draws of ``law`` can have, in counts; 0 for any value. Raises `ConfigError`
-    for a law that says neither its lattice nor its density."""
+    for a law with neither ``grid_bits`` nor a density.
+    """
     if isinstance(law, LatticeLaw):
         return float(2.0**-law.grid_bits)
     if isinstance(law, ContinuousLaw):

@@ -1,6 +1,6 @@
-"""What the bounded laws share: reading their parameters, and the shape of what they return.
+"""Shared by the bounded laws: the checks of their parameters, and the shape of what they return.
 
-A location is a confidential statistic, so no message shows one: it says the position instead.
+A location is a confidential statistic, so no message shows one; messages give its position instead.
 """
 
 from __future__ import annotations

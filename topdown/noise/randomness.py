@@ -1,7 +1,7 @@
 """Where random bits come from: the operating system for a release, a seed for a study, a key for a repeat.
 
-A law asks a :class:`Source` for bytes and decides everything else itself, so that the same exact tables serve
-a release and a study. Whether what was drawn may be published is the source's ``fit_for_release``.
+A law takes its random bytes from a :class:`Source`; everything else is the same for a release and a study. Whether what
+was drawn may be published is the source's ``fit_for_release``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from topdown.errors import ConfigError
 
-# One request of this size amortises the system call and its result still fits into the second-level cache.
+# Requests of this size amortise the system call, and their result still fits into the second-level cache.
 CHUNK_BYTES = 128 * 1024
 
 
@@ -55,7 +55,7 @@ def read_exactly(source: Source, nbytes: int) -> bytes:
         got = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
         raise ConfigError(
             f"source {type(source).__name__}: read({nbytes}) returned {got}, and draws would share noise; a source "
-            "returns exactly the bytes that it is asked for, all of them fresh: mend it, or take SecureSource()"
+            "returns exactly the bytes that it is asked for, all of them new: correct it, or use SecureSource()"
         )
     return data
 
@@ -86,7 +86,7 @@ def require_study_source(source: Source) -> None:
     if getattr(source, "fit_for_release", False):
         raise ConfigError(
             f"{type(source).__name__} is for releases, and a continuous law is not: its floating-point draws have gaps "
-            "that depend on the true value and give it away; for a release draw from DiscreteLaplace or "
+            "that depend on the true value and reveal it; for a release draw from DiscreteLaplace or "
             "DiscreteGaussian (with grid_bits for fractions), for a study from SeededSource(seed)"
         )
 
@@ -114,11 +114,14 @@ class SecureSource:
 
 
 class SeededSource:
-    """A reproducible stream (numpy's PCG64) named by a seed or a tuple, for studies; never for a release.
+    """A reproducible stream (numpy's PCG64) for studies; never for a release.
 
     ``SeededSource(7)``, or ``SeededSource((7, block, part))`` for one stream per block of replicates and part
     of the work: different names give independent streams, whatever process or order they are read in. The
     elements are integers or strings. Every ``read`` starts on a fresh 64-bit word.
+
+    Args:
+        seed: a whole number, or a tuple of whole numbers and strings.
 
     Examples:
         >>> law = td.noise.DiscreteLaplace(scale=10)
@@ -149,7 +152,11 @@ class SeededSource:
         return np.asarray(words, dtype="<u8").tobytes()[:nbytes]
 
     def spawn(self, *key: int | str) -> SeededSource:
-        """The stream named by this one's name and ``key``, from its start, however far this one was read."""
+        """The stream named by this one's name and ``key``, from its start, independent of how far this one was read.
+
+        Args:
+            key: whole numbers and strings that are added to the name.
+        """
         return SeededSource(self.name + key)
 
     def __repr__(self) -> str:
@@ -160,10 +167,13 @@ class SeededSource:
 class KeyedSource:
     """A cryptographic stream from a secret 32-byte key: a restarted release repeats its draws exactly.
 
-    Block i of 128 KiB is SHAKE-256(domain, key, i) (FIPS 202), so that whoever lacks the key cannot tell the
-    stream from the operating system's. The key is as confidential as the noise: ``repr`` hides it, and the
-    source cannot be pickled. A forked process is refused, since it would repeat its parent's bytes: give each
-    worker a ``spawn``.
+    Block i of 128 KiB is SHAKE-256(domain, key, i) (FIPS 202), so that without the key, nobody can distinguish the
+    stream from the operating system's. The key is as confidential as the noise: ``repr`` hides it, and the source
+    cannot be pickled. A forked process is refused, since it would repeat its parent's bytes: give each worker its own
+    `spawn`.
+
+    Args:
+        key: 32 secret bytes.
 
     Examples:
         >>> source = td.noise.KeyedSource(bytes(32))  # for a release KeyedSource.fresh()
@@ -202,7 +212,7 @@ class KeyedSource:
         Raises RuntimeError in a process forked after the source was made.
         """
         if os.getpid() != self._pid:
-            raise RuntimeError("KeyedSource after a fork would repeat bytes: give the worker a spawn")
+            raise RuntimeError("a KeyedSource would repeat its bytes after a fork: give each worker its own spawn()")
         with self._lock:
             pieces = []
             missing = nbytes
@@ -220,12 +230,16 @@ class KeyedSource:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _longer(self, nbytes: int) -> bytes:
-        """The block with ``nbytes`` or more from its start: many streams are read a little, few to a block's end."""
+        """The first ``nbytes`` or more of the block: most streams are read only a little, few to the end of a block."""
         size = min(CHUNK_BYTES, 1 << max(nbytes - 1, 127).bit_length())
         return _expand(b"block", self._key, self._index.to_bytes(8, "little"), size)
 
     def spawn(self, *name: int | str) -> KeyedSource:
-        """An independent stream for one part of the work, the same for the same key and name."""
+        """An independent stream for one part of the work, the same for the same key and name.
+
+        Args:
+            name: whole numbers and strings that name the part.
+        """
         elements = tuple(e if isinstance(e, str) else operator.index(e) for e in name)
         return KeyedSource(_expand(b"spawn", self._key, repr(elements).encode(), 32))
 

@@ -18,7 +18,7 @@ Size: TypeAlias = int | Sequence[int]
 
 
 def sample_shape(size: Size, source: Source) -> tuple[int, ...]:
-    """``size`` as a shape; ConfigError for what is not a shape, and for a source that is none."""
+    """``size`` as a shape; raises `ConfigError` for what is not a shape, and for a ``source`` without random bytes."""
     if not hasattr(source, "read"):
         raise ConfigError(f"source {source!r}: give SecureSource() for a release or SeededSource(seed) for a study")
     try:

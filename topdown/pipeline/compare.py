@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
+
 from topdown.errors import DataError
 from topdown.machine.files import make_folder, whole_file
 from topdown.pipeline.confidential_folder import confidential_directory, writing
-from topdown.studies.report.comparison import FILE, compared, read_kept, render_comparison
+from topdown.studies.batch_means import BATCH_COLUMNS, BatchMeans
+from topdown.studies.report.comparison import BATCHES_FILE, FILE, Study, compared, read_kept, render_comparison
 from topdown.studies.report.section import Summary
+from topdown.tables.parquet import parquet_batches
 from topdown.wording import reason, shown_path
 
 PAGE = "comparison.html"
@@ -36,17 +41,23 @@ def compare_studies(
     return page, found
 
 
-def _read(study: Path) -> Summary:
+def _read(study: Path) -> Study:
     path = next((one for one in (study / FILE, study / "internal" / FILE) if one.is_file()), None)
     if path is None:
         raise DataError(
             f"{shown_path(study)}: holds no {FILE} of a study; give the directory that `topdown study` wrote"
         )
+    batches = path.parent / BATCHES_FILE
     try:
         if path.stat().st_size > _LARGEST:
-            raise DataError(f"{shown_path(path)}: too large for the summary of a study")
-        return read_kept(path.read_text(encoding="utf-8"))
+            raise DataError("too large for the summary of a study")
+        summary = read_kept(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}") from None
     except DataError as error:
         raise DataError(f"{shown_path(path)}: {error}") from None
+    try:
+        tables = [batch.to_pandas() for batch in parquet_batches(batches, BATCH_COLUMNS)]
+        return Study(summary, BatchMeans.of_frame(pd.concat(tables, ignore_index=True)))
+    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+        raise DataError(f"{shown_path(batches)}: cannot be read: {reason(error)}; make the study again") from None

@@ -14,15 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.config import DerivationConfig
-from topdown.errors import ConfigError
-from topdown.geography.tree import IntArray, Tree
+from topdown.errors import ConfigError, ProjectionError
+from topdown.geography.tree import Tree
+from topdown.geography.unit_sums import area_sums, published_sums
 from topdown.machine.allocation import give_back
 from topdown.machine.parallel import map_ordered, started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements
 from topdown.microdata.written_records import Microdata
 from topdown.noise import KeyedSource, Source
-from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
+from topdown.pipeline.made_margins import laws_beforehand, made_areas, made_margins, table_intervals
 from topdown.privacy.plan import Plan
 from topdown.projection.check.cross_checks import CrossCheck, families_again, say_agreement, solved_again
 from topdown.projection.estimate import Estimate
@@ -32,6 +33,7 @@ from topdown.projection.histograms.whole import Histograms, WholeProjection, his
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named
 from topdown.projection.project import project
+from topdown.projection.published_estimates import error_sums, estimates_at
 from topdown.projection.rounding_method import rounding_named
 from topdown.release.answer_files import ESTIMATED, FOLDER
 from topdown.release.making import project_whole, release_of, round_counts
@@ -40,9 +42,9 @@ from topdown.release.publication import Begun, Made, begun, publish, tables_of
 from topdown.release.whole_counts import Release
 from topdown.uncertainty.intervals import Intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
-from topdown.uncertainty.plausible_tables import plausible_tables
+from topdown.uncertainty.laws.known_noise import answer_noise, redrawn
 from topdown.wording import shown
-from topdown.workload.answer_tables import answer_tables, queries_of
+from topdown.workload.answer_tables import answer_tables, queries_of, stated_table
 
 _LARGE_TREE, _LARGE_FAMILY = 1 << 22, 1 << 18
 """Nodes of a tree, and children of a family, beyond which one projection is made after the other."""
@@ -112,6 +114,8 @@ def write_made(
     """
     measurements, tables = drawn.measurements, answer_tables(config.output.tables, made.release.schema)
     with stages.stage("finding margins of error"), thread_pool(workers) as threads:  # the others may be at work
+        areas = made_areas(measurements, made.estimates, made.release, config.output, tables)
+        made = as_published(measurements, made)
         found = made_margins(
             measurements.kept,
             made.estimates,
@@ -123,10 +127,10 @@ def write_made(
             laws=laws.pop() if laws else None,
         )
         give_back()
-    replicates = None
+    replicates: list[Release] = []
     if config.output.replicates:
-        with stages.stage("drawing replicates"):
-            replicates = drawn_around(measurements, config.output.replicates, drawn.ties)
+        with stages.stage("drawing replicates"), thread_pool(workers) as threads:
+            replicates = drawn_around(config, measurements, drawn.ties, drawn.limits, threads)
     if measurements.not_kept:
         lower = ", ".join(measurements.not_kept)
         statement = f"{found.said['statement']} Of {lower} no measurements were kept, and there are none."
@@ -148,17 +152,57 @@ def write_made(
         tables,
         found.reach,
         found.said,
+        areas,
     )
     with stages.stage("writing"):
-        all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide, replicates)
+        all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide, replicates, areas)
         publish(folder, {**tables_of(folder, all_made, about, drawn.limits), **written}, about)
         give_its_name()
 
 
-def drawn_around(measurements: Measurements, number: int, ties: KeyedSource) -> IntArray:
-    """So many plausible tables (tables x nodes x cells), the same for the same measurements and stream of ties."""
+def as_published(measurements: Measurements, made: Projected) -> Projected:
+    """What was ``made`` of ``measurements`` at the units that are published: on a spine these are sums of its nodes."""
+    units = published_sums(measurements.geography)
+    if units is None:
+        return made
+    errors = error_sums(measurements)
+    estimates = {
+        name: one if isinstance(one, WholeProjection) else estimates_at(units, one, errors)
+        for name, one in made.estimates.items()
+    }
+    return made._replace(estimates=estimates, release=made.release.at(units), of_tables=None)
+
+
+def drawn_around(
+    config: DerivationConfig,
+    measurements: Measurements,
+    ties: KeyedSource,
+    limits: AnswerLimits | None = None,
+    pool: Executor | None = None,
+) -> list[Release]:
+    """The replicates: whole tables made as the release is, each from the measurements with noise of the same laws added
+    once more (Patra, Dunson 2018: draws of least squares' error law, projected).
+
+    The same for the same measurements and stream of ties. Raises `ConfigError` where the law of the noise is not known,
+    `ProjectionError` where a table is not certified.
+    """
     source = KeyedSource(hashlib.sha256(b"topdown replicates" + ties.key).digest())
-    return plausible_tables(measurements, number, source).values
+    noise, units = answer_noise(measurements), published_sums(measurements.geography)
+
+    def table(number: int) -> Release:
+        own = source.spawn("replicate", str(number))
+        again = redrawn(measurements, noise, own.spawn("noise"))
+        by_family = bool(again.others) or limits is not None
+        estimate = None if by_family else _non_negative(config, again)
+        try:
+            found = made_whole(config, again, estimate, own.spawn("ties"), limits, workers=1)
+        except ProjectionError as error:
+            raise ProjectionError(
+                f"output.replicates: {error}; leave replicates out, and run again: the noise will be the same"
+            ) from None
+        return found if units is None else found.at(units)
+
+    return list(map_ordered(table, list(range(config.output.replicates)), pool))
 
 
 class Projected(NamedTuple):
@@ -203,6 +247,7 @@ def projected(
             give_back()
         return Projected({**estimates}, again, release)
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
+    asked = [*tables, *([stated_table(None, measurements.schema, tables)] if area_sums(measurements.geography) else [])]
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
     method = method_named(options.method)
     require_whole(measurements)
@@ -223,14 +268,15 @@ def projected(
     intervals: dict[str, Intervals] = {}
     with thread_pool(workers) as pool, stages.stage("projecting"):
         solving = started(whole_and_again, pool)
-        if tables:
+        if asked:
             # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
-            estimating = started(lambda: linear_answers(measurements, queries_of(tables)), pool)
+            estimating = started(lambda: linear_answers(measurements, queries_of(asked)), pool)
             if estimating.exception() is not None:
                 solving.result()  # Of two failures the same one is told, whoever works.
             linear = estimating.result()
             # Here, and not in that thread: once the families are solved, two tables are worked on at once.
-            intervals = table_intervals(measurements, linear, config.output, tables, pool)
+            if published_sums(measurements.geography) is None:
+                intervals = table_intervals(measurements, linear, config.output, tables, pool)
             beside["unbiased"] = linear
         whole, again = solving.result()
     with stages.stage("rounding"):
@@ -275,38 +321,43 @@ def estimated(
 
     The second keeps ``limits``; the first could not and stay what it is.
     """
-    options = config.projection
     bounded = measurements.plan is not None and measurements.plan.bounds.any
     jobs: dict[str, Callable[[], Estimate]] = {
         "least_squares" if bounded else "unbiased": lambda: project(measurements, "gls"),
-        "non_negative": lambda: project(
-            measurements,
-            options.method,
-            nonnegative=True,
-            weights=options.weights,
-            limits=limits,
-            upward=options.upward,
-            order=options.order,
-        ),
+        "non_negative": lambda: _non_negative(config, measurements, limits),
     }
     return dict(zip(jobs, map_ordered(lambda job: job(), list(jobs.values()), pool), strict=True))
+
+
+def _non_negative(config: DerivationConfig, measurements: Measurements, limits: AnswerLimits | None = None) -> Estimate:
+    """The estimate of which a release of the cells is made."""
+    options = config.projection
+    return project(
+        measurements,
+        options.method,
+        nonnegative=True,
+        weights=options.weights,
+        limits=limits,
+        upward=options.upward,
+        order=options.order,
+    )
 
 
 def made_whole(
     config: DerivationConfig,
     measurements: Measurements,
-    estimate: Estimate,
+    estimate: Estimate | None,
     source: Source,
     limits: AnswerLimits | None = None,
     *,
     workers: int | None = None,
 ) -> Release:
-    """Whole counts from ``estimate``; of several queries, or within ``limits``, from the measurements, family by family
-    beneath whole parents.
+    """Whole counts from ``estimate``; of several queries, or within ``limits``, where None will do, from the
+    measurements, family by family beneath whole parents.
 
     Raises `ProjectionError` as `round_counts` and `project_whole` do.
     """
-    if not measurements.others and limits is None:
+    if estimate is not None and not measurements.others and limits is None:
         with thread_pool(workers) as pool:
             return round_counts(estimate, source=source, executor=pool)
     options = config.projection

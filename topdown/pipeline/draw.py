@@ -14,7 +14,7 @@ from pathlib import Path
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, measure, require_room
 from topdown.config import RunConfig, StudyConfig
-from topdown.errors import BudgetError, ConfigError, DataError
+from topdown.errors import BudgetError, ConfigError
 from topdown.geography.geography import Geography
 from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
@@ -28,6 +28,7 @@ from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.exports import require_exportable, require_exports
 from topdown.pipeline.input.limit_reading import limits_digest, read_limits, require_kept
 from topdown.pipeline.input.reading import input_digest, read_input, units_digest
+from topdown.pipeline.input.spine_reading import area_paths, areas_digest
 from topdown.pipeline.memory_needed import of_parts, require_disk, weigh
 from topdown.pipeline.parts.part_cut import cut
 from topdown.pipeline.parts.part_gather import cut_is_whole
@@ -54,7 +55,7 @@ from topdown.release.manifest import Origin
 from topdown.studies.methods import StudiedMethod
 from topdown.tables.geography_table import read_geography
 from topdown.tables.readers import changed
-from topdown.uncertainty.plausible_tables import require_plausible
+from topdown.uncertainty.laws.known_noise import require_replicable
 from topdown.wording import joined, shown, shown_path
 from topdown.workload import Query
 
@@ -64,7 +65,8 @@ class Prepared:
     """What a release starts from: validated counts, the plan for their levels, the digest of their file.
 
     ``units``: the digest of the public list of units, ``limits`` the public limits and ``limits_digest`` the digest of
-    their table, None without one. ``leaves``: of a part, None where the release is made of the whole tree at once.
+    their table, None without one, ``areas``: that of the tables which a spine is made of. ``leaves``: of a part, None
+    where the release is made of the whole tree at once.
     """
 
     counts: Counts
@@ -73,6 +75,7 @@ class Prepared:
     units: str | None = None
     limits: AnswerLimits | None = None
     limits_digest: str | None = None
+    areas: str | None = None
     leaves: int | None = None
 
 
@@ -82,13 +85,15 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     if not isinstance(config, StudyConfig):
         require_directory(config.output_path)
     prepared = _prepare(config, stages)
+    if not config.is_released:
+        stages.say(f"warning   {config.too_large}: what follows is of the total, as its measurements leave it")
     plan, geography, schema = prepared.plan, prepared.counts.geography, prepared.counts.schema
     if not isinstance(config, StudyConfig):
-        fingerprint = config.fingerprint(prepared.units, prepared.limits_digest)
+        fingerprint = config.fingerprint(prepared.units, prepared.limits_digest, prepared.areas)
         journal = Journal(config.output_path / "internal", fingerprint, prepared.digest)
         require_left(charged_to(config), journal, plan.events(geography.levels))
     if not config.asks_queries:  # else there are as many as queries, for whoever asks for them
-        for line in error_lines(plan, expected_errors(plan, geography, confidence=USUAL)):
+        for line in error_lines(expected_errors(plan, geography, confidence=USUAL)):
             stages.say(line)
     if not (config.asks_queries and isinstance(config, StudyConfig)):  # which spends nothing
         rehearse(config, geography, plan, stages, schema, prepared.limits)
@@ -114,14 +119,16 @@ def draw(
     for this run alone. No count outlives this function. ``workers``: threads of what follows, on which its memory
     depends. Raises `ConfigError`, `DataError`, `ProjectionError` or `BudgetError`.
     """
+    config.require_released()
     require_directory(directory)
     going_on = _going_on(config, directory, held, stages)
     if going_on is not None:
         return going_on
     prepared = _prepare(config, stages, workers, part_size)
     geography, plan = prepared.counts.geography, prepared.plan
-    fingerprint = config.fingerprint(prepared.units, prepared.limits_digest)
+    fingerprint = config.fingerprint(prepared.units, prepared.limits_digest, prepared.areas)
     journal = Journal(directory / "internal", fingerprint, prepared.digest)
+    require_left(charged_to(config), journal, plan.events(geography.levels))  # before anything is written
     held.enter_context(journal.locked())
     begun = journal.read()
     there = released(config, directory / "public", journal, begun)
@@ -153,11 +160,11 @@ def draw(
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
         measured = journal.keep(begun, measurements)
-    units, limits, limits_digest = prepared.units, prepared.limits, prepared.limits_digest
+    units, areas, limits, limits_digest = prepared.units, prepared.areas, prepared.limits, prepared.limits_digest
     del prepared  # With it go the counts, whose memory is wanted.
     give_back()
     entry = confirm(charged_to(config), journal, measured)
-    origin = Origin(units, entry, notices=notices, limits=limits_digest, noise=journal.release_name())
+    origin = Origin(units, entry, notices=notices, limits=limits_digest, noise=journal.release_name(), areas=areas)
     return Drawn(measurements, begun.ties, plan, origin, limits=limits)
 
 
@@ -171,7 +178,7 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     if record is None or os.path.exists(directory / "public"):
         return None
     digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
-    name = config.fingerprint(units, limits_table), digest
+    name = config.fingerprint(units, limits_table, areas_digest(config)), digest
     if name != (record.configuration, record.input):
         return None
     journal = Journal(directory / "internal", *name)
@@ -199,6 +206,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
     with stages.stage("reading the table"), ThreadPoolExecutor(1) as beside:
         solver = beside.submit(require_solver, config)
         digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
+        areas = areas_digest(config)
         _require_list(config, digest, units)
 
         def before_counts(geography: Geography, read: int) -> None:
@@ -220,7 +228,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         none = "the noise is within bounds, and its law depends on the true count" if plan.bounds.any else None
         require_exportable(config, geography, counts.schema, none)
         if config.output.replicates:
-            _require_replicable(config, geography, plan)
+            require_replicable(plan, geography.levels)
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:
             require_kept(counts, limits)
@@ -230,6 +238,8 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
             raise changed(config.units_path)
         if config.limits_path is not None and limits_digest(config) != limits_table:
             raise changed(config.limits_path)
+        if areas_digest(config) != areas:
+            raise changed(next(iter(area_paths(config).values())))
         give_back()
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
@@ -242,7 +252,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
             "warning   the list of units is taken from the confidential table and is not protected: name a public list "
             "in geography.units"
         )
-    return Prepared(counts, plan, digest, units, limits, limits_table, leaves)
+    return Prepared(counts, plan, digest, units, limits, limits_table, areas, leaves)
 
 
 def require_directory(path: Path) -> None:
@@ -343,13 +353,3 @@ def notices_of(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapp
             "than what is stated here."
         )
     return tuple(found)
-
-
-def _require_replicable(config: RunConfig, geography: Geography, plan: Plan) -> None:
-    """Refuse replicates that cannot be drawn. Raises `ConfigError` and `DataError` naming the setting."""
-    if config.bounds is not None:
-        raise ConfigError("output.replicates: whole tables are drawn without [bounds]; leave one of the two out")
-    try:
-        require_plausible(geography, plan)
-    except (ConfigError, DataError) as error:
-        raise type(error)(f"output.replicates: {error}") from None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from topdown.errors import ConfigError
-from topdown.planning.expected import OPEN, noise_margin
-from topdown.privacy.plan import Plan
+from topdown.planning.expected import OPEN
 from topdown.tables.tidy import frame_batches, write_csv, write_json
 from topdown.wording import shown_path, unquoted
 
@@ -29,7 +28,7 @@ _COLUMNS = {
 }
 
 
-def error_lines(plan: Plan, errors: pd.DataFrame) -> Iterator[str]:
+def error_lines(errors: pd.DataFrame) -> Iterator[str]:
     """One line per level of ``errors`` (`expected_errors` of the measured cells at 95 %): the error that measured
     counts stay within, and what least squares over all levels makes of it for the median unit."""
     for row in errors.to_dict("records"):
@@ -37,10 +36,9 @@ def error_lines(plan: Plan, errors: pd.DataFrame) -> Iterator[str]:
         if row["sd"] == 0:
             yield f"error     {unquoted(level)}: none, published exactly"
             continue
-        law = plan.law(level)
         measured = "not measured"
-        if law is not None:
-            measured = f"95 % of measured counts within {noise_margin(law, USUAL):,.4g} of the truth"
+        if not math.isnan(row["noise_margin"]):
+            measured = f"95 % of measured counts within {row['noise_margin']:,.4g} of the truth"
         yield f"error     {unquoted(level)}: {measured}; by least squares {_within(row['margin'])}"
 
 
@@ -55,15 +53,11 @@ def error_table(
     there, beside that of least squares over ``all_levels``."""
     rows = [("level", "query", "answers", *_COLUMNS.values())]
     for row in errors.to_dict("records"):
-        numbers = (_number(row[name]) for name in _COLUMNS)
+        numbers = (number_text(row[name]) for name in _COLUMNS)
         rows.append((unquoted(row["level"]), unquoted(row["query"]), f"{row['answers']:,}", *numbers))
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     how = "by least squares" if upward is None else f"by least squares {unquoted(upward)} upwards, families below it"
     yield f"errors    {how}; margins at {confidence:.6g}, of the median and of any one unit"
-    for line in rows:
-        padded = list(zip(line, widths, strict=True))
-        cells = [text.ljust(w) for text, w in padded[:2]] + [text.rjust(w) for text, w in padded[2:]]
-        yield f"          {'  '.join(cells).rstrip()}"
+    yield from lined_up(rows)
     laws = [law for law in dict.fromkeys(errors["law"]) if law != OPEN]
     yield f"          margins by law: {'; '.join(laws)}"
     if all_levels is not None:
@@ -73,7 +67,39 @@ def error_table(
         yield f"          sd beside that of least squares over all levels: {ratio.max():.3f} times at most ({at})"
 
 
-def _number(value: float) -> str:
+_OF_UNITS = {
+    "sd_mean": "mean",
+    "sd": "median",
+    "sd_90": "90 % within",
+    "sd_largest": "largest",
+    "margin": "margin",
+    "margin_largest": "largest margin",
+}
+
+
+def area_table(errors: pd.DataFrame, confidence: float) -> Iterator[str]:
+    """The standard deviations of `expected_errors` at units and areas as lines of text: their mean, median, 90th
+    percentile and largest, with the unit or area that has it."""
+    yield f"areas     standard deviations; margins at {confidence:.6g}, of the median and of any one unit or area"
+    rows = [("level or areas", "query", "units", *_OF_UNITS.values(), "worst")]
+    for row in errors.to_dict("records"):
+        numbers = (number_text(row[name]) for name in _OF_UNITS)
+        named = (unquoted(row["level"]), unquoted(row["query"]))
+        rows.append((*named, f"{row['units']:,}", *numbers, unquoted(row["worst"])))
+    yield from lined_up(rows)
+
+
+def lined_up(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """``rows`` of text as lines with their columns one below the other, of which the first two are words."""
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    for line in rows:
+        padded = list(zip(line, widths, strict=True))
+        cells = [text.ljust(w) for text, w in padded[:2]] + [text.rjust(w) for text, w in padded[2:]]
+        yield f"          {'  '.join(cells).rstrip()}"
+
+
+def number_text(value: float) -> str:
+    """``value`` as text of four digits; "-" for what is not known, "any" for what is not determined."""
     return (
         "-"
         if math.isnan(value)

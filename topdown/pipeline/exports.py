@@ -1,4 +1,5 @@
-"""[output] exports: the release in other people's forms too, in the folder exports/ beside public/.
+"""[output] exports and page: the release in other people's forms too, in the folder exports/ beside public/, and as a
+page to read, page.html.
 
 What a form needs is looked at before anything is drawn. The folder appears whole, when the release is there; made.json
 says of which release it is and how it was asked for, so that a run that is started again knows its own.
@@ -14,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from topdown.analysis.export_formats import EXPORT_FORMATS, ExportFormat, ExportOptions, export_release
+from topdown.analysis.page.release_page import FILE as PAGE
+from topdown.analysis.page.release_page import PageOptions, require_page, write_page
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError, DataError, TopdownError, require_known
 from topdown.geography.geography import Geography
+from topdown.geography.unit_sums import published
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.machine.progress import Stages
 from topdown.release.manifest import MALFORMED, MANIFEST
@@ -45,14 +49,20 @@ def require_exports(config: DerivationConfig, directory: Path | None = None) -> 
         path = getattr(given, name)
         if path is not None and not os.path.exists(path):
             raise ConfigError(f"exports.{name} = {shown_path(path)}: no such file or folder; correct the path")
-    if directory is not None and chosen and _holds(directory / FOLDER) and not _holds(directory / "public"):
-        raise ConfigError(f"{shown_path(directory / FOLDER)} is there already, of another release; move it away")
+    _require_page_files(config)
+    if directory is not None and not _holds(directory / "public"):
+        made = [FOLDER] if chosen else []
+        made += [PAGE, Path(PAGE).stem] if config.output.page else []
+        for name in made:
+            if _holds(directory / name):
+                raise ConfigError(f"{shown_path(directory / name)} exists already, for another release; move it away")
 
 
 def require_exportable(
     config: DerivationConfig, geography: Geography, schema: Schema, no_margins: str | None = None
 ) -> None:
     """Refuse, before there are measurements, what a form of ``config`` has no place for: units, levels, attributes.
+    ``geography``: of the units that are measured.
 
     ``no_margins``: why the release will have no margins of error; None where it will have some. Raises `ConfigError`
     and `DataError` naming the form.
@@ -61,16 +71,25 @@ def require_exportable(
         try:
             if form.of_margins and no_margins is not None:
                 raise ConfigError(f"it states margins of error, and there are none: {no_margins}")
-            form.require(geography, schema, _of_form(form, _options(config)))
+            units = geography if form.of_measurements else published(geography)
+            form.require(units, schema, _of_form(form, _options(config)))
         except TopdownError as error:
             raise type(error)(f"output.exports, {form.name}: {error}") from None
+    if config.output.page:
+        try:
+            require_page(published(geography), _page_options(config))
+        except TopdownError as error:
+            raise type(error)(f"output.page: {error}") from None
 
 
 def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> None:
-    """Write the release in ``directory``/public in the forms that ``config`` asks for, into ``directory``/exports.
+    """Write the release in ``directory``/public in the forms that ``config`` asks for, into ``directory``/exports, and
+    its page beside them.
 
     Raises `ConfigError` where that folder holds anything else, `DataError` where something cannot be written.
     """
+    if config.output.page:
+        _write_page(config, directory, stages)
     chosen = _chosen(config)
     if not chosen:
         return
@@ -99,6 +118,31 @@ def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> 
             }
             write_json(staging / _MADE, {**asked, "files": files})
     stages.say(f"wrote     {folder} ({', '.join(form.name for form in chosen)}: {len(files):,} files)")
+
+
+def _require_page_files(config: DerivationConfig) -> None:
+    """Refuse files for a page that are not there, or without a page. Raises `ConfigError` naming the setting."""
+    options = _page_options(config)
+    if not config.output.page and options != PageOptions():
+        raise ConfigError("section [page] is for the page of the release; set output.page = true, or leave it out")
+    for name, path in [("geometry", options.geometry), *(("areas", path) for path in options.areas)]:
+        if path is not None and not os.path.exists(path):
+            raise ConfigError(f"page.{name} = {shown_path(path)}: no such file; correct the path")
+
+
+def _page_options(config: DerivationConfig) -> PageOptions:
+    told = config.page
+    geometry = None if told.geometry is None else config.path_of(told.geometry)
+    return PageOptions(geometry, tuple(config.path_of(path) for path in told.areas))
+
+
+def _write_page(config: DerivationConfig, directory: Path, stages: Stages) -> None:
+    with stages.stage("making the page"):
+        made = write_page(directory / "public", directory / PAGE, _page_options(config))
+    if made.already_there:
+        stages.say(f"{made.output} is this release's page already; nothing was written")
+    else:
+        stages.say(f"wrote     {made.output} ({made.size})")
 
 
 def _chosen(config: DerivationConfig) -> list[ExportFormat]:

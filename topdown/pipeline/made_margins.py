@@ -14,11 +14,14 @@ from typing import Any, NamedTuple
 
 from topdown.config.derivation import Output
 from topdown.errors import ConfigError
+from topdown.geography.unit_sums import area_sums
 from topdown.machine.parallel import map_ordered
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
 from topdown.projection.histograms.linear_answers import LinearAnswers
-from topdown.release.answer_files import Bounded, estimated
+from topdown.projection.published_estimates import error_sums, estimates_at
+from topdown.release.answer_files import AreaCounts, Bounded, estimated
+from topdown.release.layouts import EVERY_CELL
 from topdown.release.whole_counts import Release
 from topdown.uncertainty.interval import interval
 from topdown.uncertainty.intervals import Intervals
@@ -26,7 +29,7 @@ from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margin_words import OF_CELLS, OF_QUERIES, describe_margins
 from topdown.uncertainty.margins import Margins, Reach, margins_of
-from topdown.workload.answer_tables import CELLS, AnswerTable, total_table, wide_table
+from topdown.workload.answer_tables import CELLS, AnswerTable, stated_table, total_table, wide_table
 
 _ELSEWHERE = (
     "several queries were measured, and neither the estimates of all cells (output.estimates) nor tables "
@@ -103,7 +106,7 @@ def _beside_cells(
     """What bounds the total in release.* and the columns of release_wide.*, where margins are asked for there."""
     if not output.with_margins("tables", [CELLS]) or not isinstance(linear, Estimate | LinearAnswers):
         return None, None
-    levels, tree, schema = _levels(measurements, output), measurements.geography.tree, measurements.schema
+    levels, tree, schema = _levels(measurements, output), measurements.published.tree, measurements.schema
 
     def bounded(table: AnswerTable) -> Bounded:
         columns = laws.of_columns([(column.query, column.answer) for column in table.columns])
@@ -122,15 +125,44 @@ def _beside_cells(
     return total, bounded(AnswerTable(CELLS, CELLS, tuple(dict.fromkeys(asked))))
 
 
+def made_areas(
+    measurements: Measurements,
+    estimates: Mapping[str, object],
+    release: Release,
+    output: Output,
+    tables: Sequence[AnswerTable] = (),
+) -> list[AreaCounts]:
+    """The areas of every kind that are published of what was made of ``measurements`` on a spine, with ``tables`` or
+    without: of the ``release`` and the ``estimates`` of the spine's nodes."""
+    sums = area_sums(measurements.geography)
+    linear = next((one for one in estimates.values() if isinstance(one, Estimate | LinearAnswers)), None)
+    if not sums or linear is None:
+        return []
+    known = output.margins is not False and no_margins(measurements) is None
+    errors, found = error_sums(measurements), list[AreaCounts]()
+    table = stated_table(release.cells if release.layout is EVERY_CELL else None, release.schema, tables)
+    columns = [(column.query, column.answer) for column in table.columns]
+    for kind, units in sums.items():
+        own, at = estimates_at(units, linear, errors), range(units.geography.tree.n_levels)
+        laws, bounded = AnswerLaws.of(measurements, units) if known else None, None
+        reach = Reach.of(measurements, output.confidence, laws) if output.margins else Reach(1.0 - output.confidence)
+        if laws is not None:
+            find, of_columns, alpha = partial(estimated, table, own), laws.of_columns(columns), 1.0 - output.confidence
+            bounded = Bounded(table, own, Intervals.of(find, of_columns, units.geography.tree, alpha), at)
+        levels = at if output.margins else ()
+        found.append(AreaCounts(kind, table, release.at(units), own, reach, bounded, levels))
+    return found
+
+
 def _levels(measurements: Measurements, output: Output) -> list[int]:
     """The numbers of the levels that have margins, root first."""
-    levels = measurements.geography.levels
+    levels = measurements.published.levels
     return [levels.index(level) for level in output.with_margins("levels", levels)]
 
 
 def _laws(measurements: Measurements, output: Output) -> AnswerLaws:
     """The laws of errors down to the last level that has margins."""
-    last = measurements.geography.tree.level(_levels(measurements, output)[-1]).stop
+    last = measurements.published.tree.level(_levels(measurements, output)[-1]).stop
     return AnswerLaws.of(measurements).of_first(last)
 
 
@@ -138,7 +170,7 @@ def _where(measurements: Measurements, output: Output, tables: Sequence[str]) ->
     """Which margins a release has that has not all, in words."""
     if output.margins is True:
         return ""
-    levels = output.with_margins("levels", measurements.geography.levels)
+    levels = output.with_margins("levels", measurements.published.levels)
     return (
         f" Of these tables alone there are margins: {', '.join(tables)} ({CELLS}: release.* and estimates.*); at these "
         f"levels alone: {', '.join(levels)}. td.margins and topdown query compute others from the measurements."
@@ -171,11 +203,11 @@ def table_intervals(
     several at once by threads of ``executor``; none where there cannot be any. ``laws``: of the errors, where they are
     known."""
     tables = [table for table in tables if output.with_margins("tables", [table.name])]
-    if not tables or not isinstance(linear, Estimate | LinearAnswers):
+    if not (tables and _levels(measurements, output) and isinstance(linear, Estimate | LinearAnswers)):
         return {}
     if laws is None and no_margins(measurements) is not None:
         return {}
-    known, tree = _laws(measurements, output) if laws is None else laws, measurements.geography.tree
+    known, tree = _laws(measurements, output) if laws is None else laws, measurements.published.tree
     levels = _levels(measurements, output)
 
     def found(table: AnswerTable) -> Intervals:

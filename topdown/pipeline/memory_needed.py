@@ -53,6 +53,9 @@ until they are compiled, at most."""
 _READING, _ABOVE, _WORKER = 512 << 20, 384 << 20, 320 << 20
 """What processes of a run in parts take beside their arrays: the first while it reads, and then; a worker."""
 
+_CELLS_OF_A_UNIT = 64
+"""Cells in which a unit of a release of several queries has records, at most, and one in 16 of all."""
+
 _AT_ONCE = 1 << 18
 """Nodes, or rows of a file, that are worked on at once."""
 
@@ -176,7 +179,9 @@ def of_whole(config: RunConfig, geography: Geography, extent: Extent | None = No
     if config.by_family:
         children = int(tree.families(0).sizes.max(initial=0)) if tree.n_levels > 1 else 0
         projecting += _program(len(config.schema_of_cells.possible_cells()), children, 2) + 2 * _WORD * nodes * columns
-    writing = (4 + 2 * margins + config.output.replicates) * table + 40 * nodes + 4 * min(text, 1 << 24)
+    entries = nodes * min(cells, _CELLS_OF_A_UNIT + cells // 16)
+    replicate = 2 * _WORD * entries if config.by_family else table
+    writing = (4 + 2 * margins) * table + config.output.replicates * replicate + 40 * nodes + 4 * min(text, 1 << 24)
     writing += 200 * min(nodes * max(cells, columns), _AT_ONCE)
     return _LOADED + max(of_reading(config, geography, extent), int(1.1 * projecting), int(1.1 * writing))
 

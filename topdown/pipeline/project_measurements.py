@@ -9,6 +9,7 @@ from pathlib import Path
 from topdown.census.noisy_read import read_noisy_measurements
 from topdown.config import ProjectConfig
 from topdown.errors import ConfigError
+from topdown.geography.unit_sums import area_sums
 from topdown.machine.files import file_digest, locked, make_folder
 from topdown.machine.progress import Silent, Stages
 from topdown.noise import KeyedSource
@@ -50,11 +51,19 @@ def project_measurements(
         source = _read(config)
     require_all(source)
     measurements = source.measurements
-    require_exportable(config, measurements.geography, measurements.schema, no_margins(measurements))
+    none = no_margins(measurements)
+    require_exportable(config, measurements.geography, measurements.schema, none)
+    if config.output.replicates and none is not None:
+        raise ConfigError(f"output.replicates: {none}; leave replicates out")
     stages.say(f"read      {source.measurements.geography.n_nodes:,} nodes x {len(source.measurements.cells)} cells")
     levels = source.measurements.geography.levels
     config.output.require_wide(source.measurements.cells, source.measurements.schema)
-    config.output.require_margins(levels, cells=not source.measurements.others or config.output.estimates is True)
+    if area_sums(measurements.geography):
+        cells = None if measurements.others or source.limits is not None else measurements.cells
+        config.output.require_areas(cells, measurements.schema)
+    config.output.require_margins(
+        measurements.published.levels, cells=not source.measurements.others or config.output.estimates is True
+    )
     stages.say(STATEMENT if source.plan is None else source.plan.describe(levels))
     try:
         make_folder(directory)
@@ -114,7 +123,7 @@ def _made_before(config: ProjectConfig, source: Published, public: Path) -> bool
     if (
         derived is None
         or derived["manifest"] != _digest(source)
-        or (there["configuration_sha256"] != config.fingerprint(source.origin.units, source.origin.limits))
+        or there["configuration_sha256"] != _fingerprint(config, source)
     ):
         raise ConfigError(f"{shown_path(public)} holds another release; give another --output directory")
     return True
@@ -126,5 +135,9 @@ def _digest(source: Published) -> str:
 
 
 def _ties(config: ProjectConfig, source: Published) -> KeyedSource:
-    settled = f"{_digest(source)} {config.fingerprint(source.origin.units, source.origin.limits)}"
+    settled = f"{_digest(source)} {_fingerprint(config, source)}"
     return KeyedSource(hashlib.sha256(settled.encode()).digest())
+
+
+def _fingerprint(config: ProjectConfig, source: Published) -> str:
+    return config.fingerprint(source.origin.units, source.origin.limits, source.origin.areas)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
 from topdown.confidential.measure import measurable
 from topdown.config import RunConfig
@@ -17,9 +18,11 @@ from topdown.privacy.mechanism import MECHANISMS
 from topdown.wording import shown
 
 
-def smallest(config: RunConfig, targets: Sequence[str], stages: Stages | None = None) -> SmallestBudget:
-    """The smallest budget with which ``targets`` hold for the units of ``config``'s table, by the queries that its
-    [privacy] names. Its budget may be missing. No count is looked at.
+def smallest(
+    config: RunConfig, targets: Sequence[str], areas: Sequence[Path] = (), stages: Stages | None = None
+) -> SmallestBudget:
+    """The smallest budget with which ``targets`` hold for the units of ``config``'s table, and for ``areas`` of these,
+    files of a kind each, by the queries that its [privacy] names. Its budget may be missing. No count is looked at.
 
     Raises `ConfigError` for a preset, whose shares are given, and as `smallest_budget` does.
     """
@@ -36,7 +39,7 @@ def smallest(config: RunConfig, targets: Sequence[str], stages: Stages | None = 
         del counts
     plan = measurable(config.plan(), geography.levels, schema)
     with stages.stage("searching for the smallest budget"):
-        return smallest_budget(plan, geography, targets, schema)
+        return smallest_budget(plan, geography, targets, schema, areas=areas)
 
 
 def _with_a_budget(config: RunConfig) -> RunConfig:

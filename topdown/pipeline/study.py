@@ -24,6 +24,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
+from topdown.pages.leaf_outlines import read_outlines
 from topdown.pipeline.confidential_folder import confidential_directory, writing
 from topdown.pipeline.input.group_columns import read_groupings
 from topdown.pipeline.input.limit_reading import read_limits, require_kept
@@ -40,9 +41,8 @@ from topdown.studies.followed import Followed
 from topdown.studies.interval_coverage import CoverageOptions, no_coverage
 from topdown.studies.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
 from topdown.studies.one_release import one_release, published_example, records_frame
+from topdown.studies.report.comparison import BATCHES_FILE, kept
 from topdown.studies.report.comparison import FILE as SUMMARY
-from topdown.studies.report.comparison import kept
-from topdown.studies.report.geometry import read_outlines
 from topdown.studies.report.groupings import SIZE_CLASS, Groupings, group_means
 from topdown.studies.report.page import render
 from topdown.studies.report.results import StudyResults
@@ -85,14 +85,21 @@ def study(
     Leaves errors.parquet (every node, cell and method), rules.parquet (decisions by leaf), densities.parquet (residuals
     of the units that the report shows), records.parquet (one release by every non-negative method, with which the true
     records are compared), coverage.parquet (how often published intervals hold the truth, where the release has them),
-    report.html, summary.json (its numbers, for `topdown compare`) and, where the study has variants of the noise,
-    errors_by_noise.parquet. ``workers`` and ``replicates`` stand in for the configuration's. An interrupt keeps the
-    replicates that are finished.
+    report.html, summary.json and batches.parquet (its numbers, for `topdown compare`) and, where the study has variants
+    of the noise, errors_by_noise.parquet. ``workers`` and ``replicates`` stand in for the configuration's. An interrupt
+    keeps the replicates that are finished.
 
     Raises `ConfigError` for an output directory that is public, a group or cell that is not there; `DataError` and
     `BudgetError`, also for whatever a release of the same plan would be refused for; all before the first replicate.
     """
+    config.require_released()
     stages = stages or Silent()
+    if config.geography.spine is not None:
+        raise ConfigError(
+            "a study simulates noise on the published geography, and this configuration measures on a spine: take "
+            "geography.spine out, and give shares to the levels of [geography]; topdown check --errors tells the "
+            "errors that the spine will give to published units and areas"
+        )
     directory = confidential_directory(config.output_path if output is None else output)
     with stages.stage("reading the table"):
         geography, counts = read_input(config, before_counts=partial(weigh, config, stages))
@@ -182,11 +189,6 @@ def study(
         summary = summarise(results)
     with stages.stage("writing"), writing(directory):
         report = _write(directory, results, summary)
-        if records is not None:
-            batches = pa.Table.from_pandas(records, preserve_index=False).to_batches()
-            write_parquet(directory / _RECORDS, iter(batches), table.marks, private=True)
-        if len(variants) > 1:
-            write_parquet(directory / _BY_NOISE, errors_by_noise(variants), table.marks, private=True)
     for path in sorted(directory.glob("*")):
         if path.name in _FILES:
             stages.say(f"wrote     {path}")  # its size would follow the true counts
@@ -202,7 +204,7 @@ _COVERAGE = "coverage.parquet"
 _BY_NOISE = "errors_by_noise.parquet"
 _RECORDS = "records.parquet"
 _CENSUS = "census_metrics.xlsx"
-_TABLES = ("errors.parquet", _BY_NOISE, _COVERAGE, _RECORDS, "rules.parquet", "densities.parquet")
+_TABLES = ("errors.parquet", _BY_NOISE, _COVERAGE, _RECORDS, "rules.parquet", "densities.parquet", BATCHES_FILE)
 _FILES = (*_TABLES, _CENSUS, SUMMARY, "report.html")
 
 
@@ -308,20 +310,36 @@ def _decisions(
 def _write(directory: Path, results: StudyResults, summary: dict[str, Any]) -> Path:
     table, report = results.table, directory / "report.html"
     make_folder(directory, private=True)
+    # Of an earlier study nothing stays that this one does not write; the summary is the last file, so that one that was
+    # not written whole is no study.
+    made = {
+        _COVERAGE: table.coverage is not None,
+        _RECORDS: results.records is not None,
+        _BY_NOISE: len(results.variants) > 1,
+        _CENSUS: results.census is not None,
+    }
+    for name in (SUMMARY, *(name for name, is_made in made.items() if not is_made)):
+        (directory / name).unlink(missing_ok=True)
     table.write(directory / "errors.parquet")
     write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), table.marks, private=True)
     densities = residual_rows(table, results.plan, results.released)
     write_parquet(directory / "densities.parquet", _batch(densities, table), table.marks, private=True)
+    write_parquet(directory / BATCHES_FILE, _batch(table.batch_means.frame(), table), table.marks, private=True)
     if table.coverage is not None:
         write_parquet(directory / _COVERAGE, _batch(table.coverage, table), table.marks, private=True)
     if results.census is not None:
         sheets = dict(zip(("metrics", "impossible results"), results.census, strict=True))
         with whole_file(directory / _CENSUS, private=True) as partial:
             write_sheets(partial, {name: frame.assign(notice=table.notice) for name, frame in sheets.items()})
-    with whole_file(directory / SUMMARY, private=True) as partial:
-        partial.write_text(kept(summary), encoding="utf-8")
+    if results.records is not None:
+        batches = pa.Table.from_pandas(results.records, preserve_index=False).to_batches()
+        write_parquet(directory / _RECORDS, iter(batches), table.marks, private=True)
+    if len(results.variants) > 1:
+        write_parquet(directory / _BY_NOISE, errors_by_noise(results.variants), table.marks, private=True)
     with whole_file(report, private=True) as partial:
         partial.write_text(render(summary), encoding="utf-8")
+    with whole_file(directory / SUMMARY, private=True) as partial:
+        partial.write_text(kept(summary), encoding="utf-8")
     return report
 
 

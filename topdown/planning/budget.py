@@ -14,12 +14,14 @@ from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.planning.budget_allocation import Bound, Found, cheapest, locally_cheapest
-from topdown.planning.expected import Expected, deviations_within, expected_errors
+from topdown.planning.expected import Expected, deviations_within, expected_errors, members
 from topdown.planning.precision import Answered, Precisions, kinds
+from topdown.planning.sum_precision import SummedAnswers, SumPrecisions
 from topdown.planning.targets import Target
 from topdown.privacy.plan import MEASURE, Plan
 from topdown.privacy.shares import Key, Shares
 from topdown.projection.histograms.components import Components
+from topdown.tables.assignments import Files, Given, areas_of
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
@@ -62,7 +64,12 @@ class SmallestBudget:
 
 
 def smallest_budget(
-    plan: Plan, geography: Geography, targets: Iterable[Target | str], schema: Schema | None = None
+    plan: Plan,
+    geography: Geography,
+    targets: Iterable[Target | str],
+    schema: Schema | None = None,
+    *,
+    areas: Files | Mapping[str, Given] = (),
 ) -> SmallestBudget:
     """The smallest budget, and its shares, with which every answer of every target is as near to the truth as it says.
 
@@ -75,8 +82,10 @@ def smallest_budget(
     Args:
         plan: the mechanism, the neighbours, what is exact, and the queries among which the budget is divided (all
             that it gives a share; the cells of every level where it has no shares); its own budget does not matter.
+        geography: the tree that noise is measured on.
         targets: such as "county: 25 at 90 %" or "county, total: 25 at 90 %".
         schema: of the cells.
+        areas: as of `expected_errors`: a target may be of a kind of areas, such as "school: 10 at 90 %".
 
     Raises `ConfigError` for targets that cannot be read or that no division of the budget meets, for noise within
     bounds or by neither Laplace's nor a Gaussian law, and where single children move up; `BudgetError` where plan,
@@ -92,10 +101,8 @@ def smallest_budget(
     if plan.only_child != MEASURE:
         raise ConfigError("only_child = 'move-up' gives units of one level different noise; leave it out of the search")
     plan.noise.is_normal()  # or what precision costs is not known, nor how far sums reach
-    expected = Expected.of(plan, geography, schema)
-    asked = [
-        one if isinstance(one, Target) else Target.parse(one, geography.levels, expected.schema) for one in targets
-    ]
+    expected = Expected.of(plan, geography, schema, areas=areas_of(areas, geography))
+    asked = [one if isinstance(one, Target) else Target.parse(one, expected.kinds, expected.schema) for one in targets]
     if not asked:
         raise ConfigError("no target was given; state one, such as 'county: 25 at 90 %'")
     _require_determined(expected, asked)
@@ -137,10 +144,20 @@ def _searched(expected: Expected, targets: list[Target]) -> Found:
         if plan.is_exact(level, query)
     )
     components = Components(schema, tuple(dict.fromkeys(query for _, query in (*measured, *exact))))
-    precisions = Precisions(kinds(expected.geography.tree), components, measured, exact)
+    sums = None
+    if any(one.level in expected.areas for one in targets):
+        sums = SumPrecisions(expected.alike.tree, components, measured, exact)
+    precisions = Precisions(kinds(expected.geography.tree), components, measured, exact, sums)
+
+    def asked(one: Target) -> Answered | SummedAnswers:
+        query = Query.parse(one.query, schema)
+        if one.level in expected.areas:
+            return SummedAnswers(query, members(expected.areas[one.level], expected.alike))
+        return Answered.of(levels.index(one.level), query, components)
+
     bounds = [
         Bound(
-            Answered.of(levels.index(one.level), Query.parse(one.query, schema), components),
+            asked(one),
             (one.margin / deviations_within(one.confidence, gaussian=plan.noise.is_normal())) ** 2,
         )
         for one in targets
@@ -162,6 +179,16 @@ def _bought(plan: Plan, precision: FloatArray) -> FloatArray:
         return np.asarray(precision / _per_budget(plan))
     step = 2.0**-plan.released_grid_bits
     return np.asarray(2.0 * float(plan.sensitivity) / step * np.arcsinh(step * np.sqrt(precision / 2.0)))
+
+
+def precision_of(plan: Plan, budgets: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The precisions that ``budgets`` buy, and their derivatives: the inverse of `_bought`."""
+    if plan.noise.is_normal():
+        return budgets * _per_budget(plan), np.full(len(budgets), _per_budget(plan))
+    step = 2.0**-plan.released_grid_bits
+    unit = step / (2.0 * float(plan.sensitivity))
+    x = unit * budgets
+    return 2.0 * np.sinh(x) ** 2 / step**2, 2.0 * np.sinh(2.0 * x) * unit / step**2
 
 
 def _price_slope(plan: Plan, precision: FloatArray) -> FloatArray:
@@ -212,7 +239,7 @@ def _rounded(expected: Expected, budgets: Mapping[Key, float], left_out: float, 
 
 
 def _judge(expected: Expected, plan: Plan) -> Expected:
-    return Expected.of(plan, expected.geography, expected.schema)
+    return Expected.of(plan, expected.geography, expected.schema, areas=[*expected.areas.values()])
 
 
 def _largest(expected: Expected, target: Target) -> float:

@@ -23,6 +23,7 @@ import numpy as np
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
 from topdown.planning.precision import Answered, Precisions, Worst
+from topdown.planning.sum_precision import SummedAnswers
 
 GAP = 1e-4
 """The part of the least price by which what is found may be above it."""
@@ -40,7 +41,7 @@ _SMALLEST, _LEFT_OUT = 1e-9, 1e-4
 class Bound:
     """The largest variance of ``asked`` shall be ``most`` at most."""
 
-    asked: Answered
+    asked: Answered | SummedAnswers
     most: float
 
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
 from topdown.errors import ConfigError
+from topdown.geography.alike import Alike
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
+from topdown.geography.unit_sums import SpineGeography
 from topdown.noise import LatticeLaw, Law
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
 from topdown.projection.histograms.components import Components
 from topdown.projection.histograms.least_squares import EXACT as NEXT_TO_NOTHING
 from topdown.projection.histograms.least_squares import Covariance, covariance
+from topdown.projection.sum_errors import SumErrors, Weighted
 from topdown.projection.upward_start import require_determined, start_named
+from topdown.tables.assignments import Assignment, Files, Given, areas_of
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
@@ -35,16 +40,27 @@ _SAME = 1e-9
 class Expected:
     """The exact covariance that least squares over all levels will leave under ``plan``, with the questions to it.
 
-    ``plan``: with its shares filled in and its queries named by ``schema``.
+    ``plan``: with its shares filled in and its queries named by ``schema``. ``noise``: by level and query the variance
+    of every node's noise. ``areas``: those of every kind, by its name, and of a spine what is published of it.
+    ``start``: where the upward pass starts.
     """
 
     plan: Plan
     geography: Geography
     schema: Schema
-    covariance: Covariance
+    noise: Mapping[tuple[str, Query], FloatArray]
+    areas: Mapping[str, Assignment]
+    start: int | None
 
     @classmethod
-    def of(cls, plan: Plan, geography: Geography, schema: Schema | None = None, upward: str | None = None) -> Expected:
+    def of(
+        cls,
+        plan: Plan,
+        geography: Geography,
+        schema: Schema | None = None,
+        upward: str | None = None,
+        areas: Sequence[Assignment] = (),
+    ) -> Expected:
         """Of a plan; ``schema``: of the cells, one cell where it is left out. ``upward``: "from LEVEL", where what is
         measured below a level serves to share out its counts alone.
 
@@ -58,7 +74,7 @@ class Expected:
         schema = Schema.of_cells(["count"]) if schema is None else schema
         plan = plan.for_schema(schema)
         of_nodes = {
-            (level, Query.parse(query, schema)): variances(plan, geography, level, query)
+            (level, Query.parse(query, schema)): _once(variances(plan, geography, level, query))
             for level in geography.levels
             for query in plan.queries(level)
         }
@@ -67,15 +83,56 @@ class Expected:
             start = start_named(geography.levels, upward)
             named = [[query for level, query in of_nodes if level == here] for here in geography.levels]
             require_determined(geography.levels, named, start)
-        return cls(plan, geography, schema, planned_covariance(geography, schema, of_nodes, start))
+        told = [*_published(geography), *areas]
+        return cls(plan, geography, schema, of_nodes, {one.name: one for one in told}, start)
 
-    def answer_variances(self, level: str, query: str) -> tuple[FloatArray, FloatArray]:
-        """The variances (nodes x classes) of a query's answers at a level, and how many answers each class has."""
-        found, place = self.covariance.variance_by_class(
-            Query.parse(query, self.schema), self.geography.level_slice(level)
-        )
-        found = np.where(found < NEXT_TO_NOTHING * self._largest_noise, 0.0, found)
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What there are errors of: the levels, and the kinds of areas."""
+        return (*self.geography.levels, *self.areas)
+
+    def units(self, kind: str) -> int:
+        """How many units a level has, or areas a kind."""
+        return len(self.areas[kind].districts) if kind in self.areas else _size(self.geography.level_slice(kind))
+
+    def unit(self, kind: str, place: int) -> str:
+        """The GEOID of a level's unit at this place, or the name of a kind's area."""
+        if kind in self.areas:
+            return self.areas[kind].districts[place]
+        return str(self.geography.identifiers[self.geography.level_slice(kind).start + place].as_py())
+
+    def answer_variances(self, kind: str, query: str) -> tuple[FloatArray, FloatArray]:
+        """The variances (units x classes) of a query's answers at a level, or of a kind of areas, and how many answers
+        each class has."""
+        asked = Query.parse(query, self.schema)
+        if kind in self.areas:
+            found, place = self._sums.variances_by_class(members(self.areas[kind], self.alike), asked)
+        else:
+            found, place = self.covariance.variance_by_class(asked, self.geography.level_slice(kind))
+            found = np.where(found < NEXT_TO_NOTHING * self._largest_noise, 0.0, found)
         return found, np.bincount(place, minlength=found.shape[1]).astype(np.float64)
+
+    @cached_property
+    def covariance(self) -> Covariance:
+        """Of the errors at every unit."""
+        return planned_covariance(self.geography, self.schema, self.noise, self.start)
+
+    @cached_property
+    def alike(self) -> Alike:
+        """The tree in which one leaf stands for all of a family that have noise alike."""
+        lowest = self.geography.levels[-1]
+        own = [variance for (level, _), variance in self.noise.items() if level == lowest]
+        return Alike.of(self.geography.tree, *own)
+
+    @cached_property
+    def _sums(self) -> SumErrors:
+        """The errors of sums, on the tree of leaves that are `alike`."""
+        levels, alike = self.geography.levels, self.alike
+        by_level = [{query: v for (where, query), v in self.noise.items() if where == level} for level in levels]
+        own = alike.nodes[alike.tree.leaves] - self.geography.tree.leaves.start
+        by_level[-1] = {query: variance[own] for query, variance in by_level[-1].items()}
+        queries = tuple(dict.fromkeys(query for _, query in self.noise))
+        return SumErrors(alike.tree, Components(self.schema, queries), by_level, self.start)
 
     @property
     def _largest_noise(self) -> float:
@@ -83,7 +140,7 @@ class Expected:
         asked = [(level, query) for level in self.geography.levels for query in self.plan.queries(level)]
         return max((self.plan.variance(level, query) for level, query in asked), default=0.0)
 
-    def margin(self, level: str, query: str, deviation: float, confidence: float) -> tuple[float, str]:
+    def margin(self, kind: str, query: str, deviation: float, confidence: float) -> tuple[float, str]:
         """How far from the truth answers with this standard deviation are with probability ``confidence`` at most, and
         by which law that is so.
 
@@ -93,7 +150,7 @@ class Expected:
         at 90 %, 8 % at 95 %, 26 % at 99 %, the most where many draws contribute. NaN of sums of other noise.
         """
         name = Query.parse(query, self.schema).name
-        law = self.plan.law(level, name) if name in self.plan.queries(level) else None
+        law = self.noise_law(kind, name)
         if deviation == 0:
             return 0.0, EXACT
         if not math.isfinite(deviation):
@@ -105,6 +162,11 @@ class Expected:
         except ConfigError:
             return math.nan, UNKNOWN
         return deviations_within(confidence, gaussian=gaussian) * deviation, NORMAL if gaussian else AT_MOST
+
+    def noise_law(self, kind: str, query: str) -> Law | None:
+        """The law of the noise on a query's answers at a level; None where there is none, as of areas."""
+        measured = kind not in self.areas and query in self.plan.queries(kind)
+        return self.plan.law(kind, query) if measured else None
 
 
 def planned_covariance(
@@ -134,6 +196,7 @@ def expected_errors(
     queries: Iterable[str] | None = None,
     confidence: float = 0.90,
     upward: str | None = None,
+    areas: Files | Mapping[str, Given] = (),
 ) -> pd.DataFrame:
     """The errors that a release under ``plan`` will have, by level and query: exact standard deviations, and margins.
 
@@ -142,10 +205,18 @@ def expected_errors(
     the level's units and answers the least, the median and the largest standard deviation; ``margin,
     margin_largest``: what the error of the median, and of any one unit, stays within with probability ``confidence``;
     ``law``: by which law (of sums of Laplace noise the longer of two margins, see `Expected.margin`), "not known" where
-    there is no margin because the noise is neither Laplace's nor Gaussian. In counts.
+    there is no margin because the noise is neither Laplace's nor Gaussian. In counts. ``sd_mean, sd_90``: their mean
+    and 90th percentile; ``worst``: the unit that has the largest.
 
     Args:
+        plan: the mechanism, its budget and its shares.
+        geography: the tree that noise is measured on.
+        areas: block assignment files, units in the first column and areas in the second, or names of kinds of areas
+            with such files or {GEOID: area}: of every kind, called by its name or as its file is, there are rows as of
+            a level. An area is the sum of its units, and its errors are those of `region` (formula in
+            docs/mathematics.md).
         schema: of the cells; without it there is one query, "detailed", and errors are those of a cell.
+        confidence: of the margins, between 0 and 1.
         queries: by default every one that the plan names at some level. Every query is answered at every level,
             measured there or not, by least squares over all levels: unbiased, and what the estimates beside a
             release are. A non-negative projection is biased upwards where counts are small, which a study shows;
@@ -164,24 +235,23 @@ def expected_errors(
         2  county      2.80  2.43    4.00
     """
     require_confidence(confidence)
-    expected = Expected.of(plan, geography, schema, upward)
+    expected = Expected.of(plan, geography, schema, upward, areas_of(areas, geography))
     named = [query for level in geography.levels for query in expected.plan.queries(level)]
     asked = dict.fromkeys(Query.parse(text, expected.schema).name for text in (named if queries is None else queries))
-    rows = [_row(expected, level, query, confidence) for level in geography.levels for query in asked]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([_row(expected, kind, query, confidence) for kind in expected.kinds for query in asked])
 
 
-def _row(expected: Expected, level: str, query: str, confidence: float) -> dict[str, str | int | float]:
-    variances, times = expected.answer_variances(level, query)
-    deviation = np.sqrt(variances)
-    median = _median(deviation, np.broadcast_to(times, deviation.shape))
-    largest = float(deviation.max())
-    margin, law = expected.margin(level, query, median, confidence)
-    noise = expected.plan.law(level, query) if query in expected.plan.queries(level) else None
-    is_exact = expected.plan.is_exact(level, query)
+def _row(expected: Expected, kind: str, query: str, confidence: float) -> dict[str, str | int | float]:
+    variances, times = expected.answer_variances(kind, query)
+    deviation, noise = np.sqrt(variances), expected.noise_law(kind, query)
+    median, high = _quantiles(deviation, np.broadcast_to(times, deviation.shape), (0.5, 0.9))
+    worst = np.unravel_index(int(np.argmax(deviation)), deviation.shape)
+    largest = float(deviation[worst])
+    margin, law = expected.margin(kind, query, median, confidence)
+    is_exact = kind not in expected.areas and expected.plan.is_exact(kind, query)
     unmeasured = 0.0 if is_exact else math.nan
     return {
-        "level": level,
+        "level": kind,
         "query": query,
         "units": len(variances),
         "answers": int(times.sum()),
@@ -191,16 +261,57 @@ def _row(expected: Expected, level: str, query: str, confidence: float) -> dict[
         "sd": median,
         "sd_largest": largest,
         "margin": margin,
-        "margin_largest": expected.margin(level, query, largest, confidence)[0],
+        "margin_largest": expected.margin(kind, query, largest, confidence)[0],
         "law": law,
+        "sd_mean": float((deviation @ times).mean() / times.sum()),
+        "sd_90": high,
+        "worst": expected.unit(kind, int(worst[0])),
     }
 
 
-def _median(values: FloatArray, times: FloatArray) -> float:
-    """The median of ``values``, each there so many ``times``; the lower one of two."""
+def _quantiles(values: FloatArray, times: FloatArray, parts: Sequence[float]) -> list[float]:
+    """The quantiles of ``values``, each there so many ``times``; the lower one of two."""
     order = np.argsort(values, axis=None)
     reached = np.cumsum(times.reshape(-1)[order])
-    return float(values.reshape(-1)[order[np.searchsorted(reached, reached[-1] / 2.0)]])
+    places = np.searchsorted(reached, [reached[-1] * part for part in parts])
+    return [float(values.reshape(-1)[order[place]]) for place in places.tolist()]
+
+
+def _published(geography: Geography) -> Iterator[Assignment]:
+    """What is published where ``geography`` is a spine, as sums of its nodes: the units of every level between the root
+    and the leaves, called "published LEVEL" where the spine has another level of this name, and the areas of every
+    kind."""
+    if not isinstance(geography, SpineGeography):
+        return
+    levels = [(level, level, geography.units) for level in geography.published.levels[1:-1]]
+    for name, level, units in [*levels, *((kind, kind, units) for kind, units in geography.area_units.items())]:
+        here = units.geography.level_slice(level)
+        if name in geography.levels and (units.alone[here] >= 0).all():
+            continue  # the spine has these very units
+        names = tuple(units.geography.identifiers.slice(here.start, here.stop - here.start).to_pylist())
+        nodes = tuple(units.nodes_of(np.arange(here.start, here.stop)))
+        called = f"published {name}" if name in geography.levels else name
+        yield Assignment(called, geography.levels[-1], names, nodes, np.empty(0, np.int64), 0)
+
+
+def members(areas: Assignment, alike: Alike) -> Weighted:
+    """The sums over every one of ``areas``, on the tree in which one leaf stands for all that are ``alike``."""
+    of = np.repeat(np.arange(len(areas.nodes)), [len(nodes) for nodes in areas.nodes])
+    node = np.concatenate([np.empty(0, np.int64), *areas.nodes])
+    # Of every area the nodes of the smaller tree, with how many each stands for there.
+    stands = alike.everywhere(np.arange(alike.tree.n_nodes))
+    key, times = np.unique(of * alike.tree.n_nodes + stands[node], return_counts=True)
+    of, node = np.divmod(key, alike.tree.n_nodes)
+    return Weighted(of, node, np.ones(len(key)), len(areas.nodes), times)
+
+
+def _once(variance: FloatArray) -> FloatArray:
+    """``variance`` (nodes,), kept as one number where all are the same, as of millions of leaves."""
+    return np.broadcast_to(variance[:1], variance.shape) if (variance == variance[0]).all() else variance
+
+
+def _size(nodes: slice) -> int:
+    return int(nodes.stop - nodes.start)
 
 
 def noise_margin(law: Law, confidence: float) -> float:

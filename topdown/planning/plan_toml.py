@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from topdown.planning.budget import SmallestBudget
-from topdown.privacy.plan import Plan
+from topdown.privacy.plan import MEASURE, Plan
 from topdown.wording import escaped_json
 from topdown.workload import DETAILED
 
@@ -23,22 +23,31 @@ def as_toml(found: SmallestBudget) -> str:
             f"# this plan does not determine every cell at level {', '.join(found.undetermined)}: a release shares "
             "them out equally below its parent's; state a target there if its cells matter"
         )
+    return "\n".join([*lines, "", *plan_lines(plan)]) + "\n"
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """The section [privacy] of a file for ``plan``."""
     currency = "epsilon" if plan.is_pure else "rho"
-    lines += ["", "[privacy]", f'mechanism = "{plan.mechanism}"', f'{currency} = "{_decimal(plan.total)}"']
+    lines = ["[privacy]", f'mechanism = "{plan.mechanism}"', f'{currency} = "{_decimal(plan.total)}"']
     if plan.delta is not None and not plan.is_pure:
         lines.append(f"delta = {plan.delta!r}")
-    lines += [f'neighbours = "{plan.neighbours}"', f"unit = {_text(plan.unit)}"]
-    return "\n".join([*lines, *_invariants(plan), "", *_shares(plan)]) + "\n"
+    lines += [f'neighbours = "{plan.neighbours}"', f"unit = {text(plan.unit)}"]
+    if plan.noise.on_grid:
+        lines.append(f"grid_bits = {plan.grid_bits}")
+    if plan.only_child != MEASURE:
+        lines.append(f'only_child = "{plan.only_child}"')
+    return [*lines, *_invariants(plan), "", *_shares(plan)]
 
 
 def _invariants(plan: Plan) -> list[str]:
     if not plan.exact_queries:
-        return [f"invariants = [{', '.join(map(_text, plan.invariants))}]"] if plan.invariants else []
+        return [f"invariants = [{', '.join(map(text, plan.invariants))}]"] if plan.invariants else []
     by_level: dict[str, list[str]] = {level: [DETAILED] for level in plan.invariants}
     for level, query in plan.exact_queries:
         by_level.setdefault(level, []).append(query)
     return ["", "[privacy.invariants]"] + [
-        f"{_key(level)} = [{', '.join(map(_text, queries))}]" for level, queries in by_level.items()
+        f"{key(level)} = [{', '.join(map(text, queries))}]" for level, queries in by_level.items()
     ]
 
 
@@ -48,21 +57,23 @@ def _shares(plan: Plan) -> list[str]:
         shares.setdefault(level, {})[query] = share
     lines = ["[privacy.shares]"]
     for level, queries in shares.items():
-        inner = ", ".join(f'{_key(query)} = "{share}"' for query, share in queries.items())
+        inner = ", ".join(f'{key(query)} = "{share}"' for query, share in queries.items())
         whole = queries.get(DETAILED) if len(queries) == 1 else None
-        lines.append(f"{_key(level)} = " + (f"{{ {inner} }}" if whole is None else f'"{whole}"'))
+        lines.append(f"{key(level)} = " + (f"{{ {inner} }}" if whole is None else f'"{whole}"'))
     return lines
 
 
-def _key(name: str) -> str:
+def key(name: str) -> str:
     """``name`` as a key of TOML, in quotes where it needs them."""
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _text(name)
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else text(name)
 
 
-def _text(name: str) -> str:
+def text(name: str) -> str:
     """``name`` as TOML writes text."""
     return escaped_json(json.dumps(name, ensure_ascii=False))
 
 
 def _decimal(value: Fraction) -> str:
-    return format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
+    """As a decimal number, or as a fraction where there is no such."""
+    found = format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
+    return found if Fraction(found) == value else str(value)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.planning.sum_precision import SummedAnswers, SumPrecisions
 from topdown.projection.histograms.components import AnswerRows, Block, Components
 from topdown.workload import Query
 
@@ -83,15 +84,26 @@ class Answered:
 
 @dataclass(frozen=True, eq=False)
 class Precisions:
-    """The variances on a tree of ``kinds`` as a function of the precisions of ``measured``; what is ``exact`` is so."""
+    """The variances on a tree of ``kinds`` as a function of the precisions of ``measured``; what is ``exact`` is so.
+    ``sums``: those of sums, on a tree of the nodes themselves."""
 
     kinds: Kinds
     components: Components
     measured: tuple[Measured, ...]
     exact: tuple[Measured, ...]
+    sums: SumPrecisions | None = None
 
-    def worst(self, precision: FloatArray, asked: Sequence[Answered]) -> list[Worst]:
-        """Of every one ``asked``, at these precisions (measured,), all of 0 or more."""
+    def worst(self, precision: FloatArray, asked: Sequence[Answered | SummedAnswers]) -> list[Worst]:
+        """Of every one ``asked``, at these precisions (measured,), all of 0 or more; of sums above 0."""
+        of_units = iter(self._of_units(precision, [one for one in asked if isinstance(one, Answered)]))
+        return [
+            next(of_units)
+            if isinstance(one, Answered) or self.sums is None
+            else Worst(*self.sums.worst(precision, one))
+            for one in asked
+        ]
+
+    def _of_units(self, precision: FloatArray, asked: Sequence[Answered]) -> list[Worst]:
         unit = float(precision.mean())
         variances = [np.zeros((self._size(one.level), len(one.first))) for one in asked]
         slopes = [np.zeros((*v.shape, len(self.measured))) for v in variances]

@@ -18,8 +18,9 @@ _FORM = "write 'LEVEL: MARGIN at PERCENT %' or 'LEVEL, QUERY: MARGIN at PERCENT 
 
 @dataclass(frozen=True)
 class Target:
-    """Every answer to ``query`` at every unit of ``level`` shall be within ``margin`` of the truth with probability
-    ``confidence``. Raises `ConfigError` for a margin that is not above 0 or a confidence that is not in (0, 1)."""
+    """Every answer to ``query`` at every unit of ``level``, or area of this kind, shall be within ``margin`` of the
+    truth with probability ``confidence``. Raises `ConfigError` for a margin that is not above 0 or a confidence that is
+    not in (0, 1)."""
 
     level: str
     query: str
@@ -44,7 +45,8 @@ class Target:
     @classmethod
     def parse(cls, text: str, levels: Sequence[str], schema: Schema) -> Target:
         """The target that ``text`` states: "county: 25 at 90 %", or "county, total: 25 at 90 %" for a query; without
-        one the cells themselves are meant, "detailed". Raises `ConfigError` for other text and unknown names.
+        one the cells themselves are meant, "detailed". ``levels``: these, and the kinds of areas. Raises `ConfigError`
+        for other text and unknown names.
         """
         where, _, numbers = text.rpartition(":")
         found = _NUMBERS.match(numbers)

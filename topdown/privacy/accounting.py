@@ -1,7 +1,7 @@
-"""Events that say what was measured, and accountants that add them up.
+"""Events, which record what was measured, and accountants, which add up what events cost.
 
-An event is a fact: the mechanism, its exact parameters, the level and query, whom a neighbour step concerns. What it
-costs follows from the facts. Fractions decide; floats appear only where (epsilon, delta) is quoted.
+An event states facts: the mechanism, its exact parameters, the level and query, the protected unit. Its cost is
+computed from these. Budgets are compared as fractions; floats appear only where (epsilon, delta) is quoted.
 """
 
 from __future__ import annotations
@@ -28,8 +28,16 @@ class LaplaceEvent:
     on the grid 2^-grid_bits, has the same worst ratio) and rho = epsilon^2 / 2 (Bun, Steinke 2016).
 
     Args:
-        columns: those that a statistic is of.
-        input: a secret code of its table, which tells nothing of it.
+        level: the level that was measured.
+        query: the query that was measured; "detailed" for the cells.
+        mechanism: the name of the mechanism.
+        scale: of the noise, in counts.
+        sensitivity: in the L1 norm, in counts.
+        grid_bits: the noise lies on the multiples of 2^-grid_bits; 0 for the integers.
+        unit: what is protected, such as "person" or "household".
+        neighbours: "add-remove" or "substitute".
+        columns: the columns of a statistic of records; empty for counts.
+        input: a secret code of the statistic's table, which tells nothing of it.
 
     Examples:
         >>> event = td.privacy.LaplaceEvent(level="state", scale=Fraction(10))
@@ -71,6 +79,16 @@ class GaussianEvent:
     Costs rho = sensitivity_squared / (2 sigma2) (Bun, Steinke 2016, Proposition 1.6; Canonne, Kamath, Steinke 2020,
     Theorem 14 for the discrete law). It has no pure epsilon.
 
+    Args:
+        level: the level that was measured.
+        query: the query that was measured; "detailed" for the cells.
+        mechanism: the name of the mechanism.
+        sigma2: the parameter sigma^2 of the noise, in counts^2.
+        sensitivity_squared: in the L2 norm, in counts^2.
+        grid_bits: the noise lies on the multiples of 2^-grid_bits; 0 for the integers.
+        unit: what is protected, such as "person" or "household".
+        neighbours: "add-remove" or "substitute".
+
     Examples:
         >>> td.privacy.GaussianEvent(level="state", sigma2=Fraction(50)).rho
         Fraction(1, 100)
@@ -104,7 +122,15 @@ class GaussianEvent:
 class PureEvent:
     """Any mechanism that is charged a stated pure ``epsilon``, such as bounded noise with its true loss.
 
-    ``columns`` and ``input``: as of `LaplaceEvent`.
+    Args:
+        level: the level that was measured.
+        query: the query that was measured; "detailed" for the cells.
+        mechanism: the name of the mechanism.
+        epsilon: what it is charged.
+        unit: what is protected, such as "person" or "household".
+        neighbours: "add-remove" or "substitute".
+        columns: the columns of a statistic of records; empty for counts.
+        input: a secret code of the statistic's table, which tells nothing of it.
 
     Examples:
         >>> td.privacy.PureEvent(level="county", mechanism="truncated", epsilon=Fraction(1, 2)).epsilon
@@ -132,7 +158,14 @@ class PureEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactEvent:
-    """A level published exactly, an invariant. No budget covers it: it is counted apart and never hidden.
+    """A level published exactly, an invariant. No budget covers it: accountants list it separately.
+
+    Args:
+        level: the level that is published exactly.
+        query: the query that is published exactly; "detailed" for the cells.
+        mechanism: always "exact".
+        unit: what is counted, such as "person" or "household".
+        neighbours: "add-remove" or "substitute".
 
     Examples:
         >>> td.privacy.ExactEvent(level="nation").query
@@ -158,13 +191,17 @@ _KINDS: dict[str, type[LaplaceEvent] | type[GaussianEvent] | type[PureEvent] | t
 
 
 EVENT_VERSION = 1
-"""Of an event as it is written down; one without a version has this one. A kind and its fields, once written, keep
-their meaning for good; a field that is added gets a default that says what events without it were."""
+"""The version of written events; an event without a version has this one. A kind and its fields never change their
+meaning; a field that is added gets a default with the meaning of events without it.
+"""
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """The event as JSON-able values; fractions as strings such as "1/5". What only statistics have is left out of
-    others, which older versions then read. Raises `BudgetError` for what is no event.
+    """The event as JSON-able values; fractions as strings such as "1/5". Fields that only statistics have are left out
+    of other events, so that older versions can read these. Raises `BudgetError` for what is no event.
+
+    Args:
+        event: one of the four events.
 
     Examples:
         >>> td.privacy.event_to_dict(td.privacy.LaplaceEvent(level="state", scale=Fraction(10)))["kind"]
@@ -179,8 +216,11 @@ def event_to_dict(event: Event) -> dict[str, Any]:
 
 
 def event_from_dict(values: dict[str, Any]) -> Event:
-    """The event that ``event_to_dict`` wrote, here or in an older version; `BudgetError` for what this one cannot know:
-    a newer version, a kind or a field.
+    """The event that ``event_to_dict`` wrote, in this version or an older one. Raises `BudgetError` for a newer
+    version, and for a kind or field that is not known.
+
+    Args:
+        values: what ``event_to_dict`` returned.
 
     Examples:
         >>> event = td.privacy.LaplaceEvent(level="state", scale=Fraction(10))
@@ -207,14 +247,14 @@ def event_from_dict(values: dict[str, Any]) -> Event:
 
 
 def require_events(events: Iterable[Event]) -> tuple[Event, ...]:
-    """``events``, after making sure that each is one whose cost is known: of another, also of one that is derived from
-    one of these, what two moves or a group cost would be guessed. Raises `BudgetError`.
+    """``events``, after making sure that each is of a known class. What two moves or a group cost under another class,
+    or a subclass, would be a guess. Raises `BudgetError`.
     """
     found = tuple(events)
     for event in found:
         if type(event) not in _KINDS.values():
             raise BudgetError(
-                f"{shown(event)} is no event that is known here: give {', '.join(k.__name__ for k in _KINDS.values())}"
+                f"{shown(event)} is not a known event; give {', '.join(k.__name__ for k in _KINDS.values())}"
             )
     return found
 
@@ -223,9 +263,13 @@ def parallel(events: Iterable[Event]) -> Event:
     """What the same measurement of disjoint parts costs together: the most expensive of ``events``.
 
     Parallel composition (McSherry 2009). Under "substitute" one unit may leave one part and enter another, so that two
-    parts change: events whose sensitivity covers both moves (L1 of 2, squared L2 of 2) cost the largest, others the two
-    largest together. A stated pure epsilon does not say which, and is refused. Raises BudgetError for no events,
-    different levels, queries, units or neighbours, different kinds, or what is no event that is known.
+    parts change: events whose sensitivity covers both moves (L1 of 2, squared L2 of 2) cost as much as the most
+    expensive one, others as much as the two most expensive ones together. A stated pure epsilon does not say which
+    applies, and is refused. Raises BudgetError for no events, different levels, queries, units or neighbours, different
+    kinds, or what is no event that is known.
+
+    Args:
+        events: one for each part, of one level, query, unit and kind.
 
     Examples:
         >>> events = [td.privacy.LaplaceEvent(level="county", scale=Fraction(scale)) for scale in (10, 5)]
@@ -254,7 +298,7 @@ def parallel(events: Iterable[Event]) -> Event:
 
 
 def _covers_both_moves(event: Event) -> bool:
-    """Whether an event counts all that one neighbour step does to the parts of its measurement."""
+    """Whether the sensitivity of an event covers all parts that one neighbour step changes."""
     moved = COUNTS_MOVED[event.neighbours]
     if moved == 1:
         return True
@@ -266,12 +310,12 @@ def _covers_both_moves(event: Event) -> bool:
         case PureEvent():
             return False
         case ExactEvent():
-            return True  # counted apart, whatever moves
+            return True  # exact events cost nothing
     assert_never(event)
 
 
 def _together(one: Event, other: Event) -> Event:
-    """Both at once, as one event of the more expensive part's noise."""
+    """The cost of both together, as one event with the noise of the more expensive part."""
     if isinstance(one, LaplaceEvent) and isinstance(other, LaplaceEvent):
         return replace(one, sensitivity=one.scale * (one.epsilon + other.epsilon))
     if isinstance(one, GaussianEvent) and isinstance(other, GaussianEvent):
@@ -283,6 +327,10 @@ def _together(one: Event, other: Event) -> Event:
 class ApproxDP:
     """(epsilon, delta)-differential privacy: P(S) <= e^epsilon P'(S) + delta on neighbouring tables.
 
+    Args:
+        epsilon: 0 or more.
+        delta: from 0 to 1.
+
     Examples:
         >>> td.privacy.ApproxDP(epsilon=1.0, delta=1e-6).group(2)
         ApproxDP(epsilon=2.0, delta=3.718281828459046e-06)
@@ -292,12 +340,16 @@ class ApproxDP:
     delta: float
 
     def group(self, k: int) -> ApproxDP:
-        """The statement for a group of k units (Vadhan 2017, Lemma 2.2)."""
+        """The statement for a group of k units (Vadhan 2017, Lemma 2.2).
+
+        Args:
+            k: units in the group, 1 or more.
+        """
         return ApproxDP(self.epsilon * k, group_delta(self.epsilon, self.delta, k))
 
 
 class _Accountant(ABC):
-    """The sum of what was spent. It is a running account, and so the one thing here that changes.
+    """A running sum of what was spent; the only mutable object of this module.
 
     ``limit``: the total that must not be passed; None for no limit.
     """
@@ -316,7 +368,7 @@ class _Accountant(ABC):
 
     @property
     def exact(self) -> tuple[ExactEvent, ...]:
-        """What was published exactly, outside of every budget."""
+        """The events that were published exactly, which no budget covers."""
         return tuple(event for event in self._events if isinstance(event, ExactEvent))
 
     @property
@@ -355,6 +407,10 @@ class _Accountant(ABC):
 class PureAccountant(_Accountant):
     """Adds pure epsilon (Dwork, McSherry, Nissim, Smith 2006). Refuses Gaussian events.
 
+    Args:
+        events: what is already spent.
+        limit: an epsilon that must not be passed; None for none.
+
     Examples:
         >>> account = td.privacy.PureAccountant(plan.events(), limit=2)
         >>> account.total, account.remaining
@@ -378,6 +434,10 @@ class ZCDPAccountant(_Accountant):
 
     A pure event enters as epsilon^2 / 2.
 
+    Args:
+        events: what is already spent.
+        limit: a rho that must not be passed; None for none.
+
     Examples:
         >>> account = td.privacy.ZCDPAccountant([td.privacy.GaussianEvent(level="state", sigma2=Fraction(50))])
         >>> account.total, round(account.approx(1e-6).epsilon, 3)
@@ -390,7 +450,7 @@ class ZCDPAccountant(_Accountant):
         return Fraction(0) if isinstance(event, ExactEvent) else event.rho
 
     def approx(self, delta: float, method: str = "cks") -> ApproxDP:
-        """The (epsilon, delta) that the total implies, by ``zcdp_to_epsilon``."""
+        """The (epsilon, delta) that the total implies, by ``zcdp_to_epsilon`` with this ``delta`` and ``method``."""
         return ApproxDP(zcdp_to_epsilon(float(self.total), delta, method), delta)
 
 

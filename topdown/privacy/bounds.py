@@ -1,6 +1,6 @@
-"""Which levels draw their counts within bounds, by which kind of bounds, and what scale and charge that takes.
+"""Noise that keeps counts within bounds: which levels have it, the kind of bounds, the scale and the charge.
 
-Every kind is a value of `BOUND_KINDS`. That of counts without bounds is here; research adds the others.
+Every kind is a value of `BOUND_KINDS`. The kind without bounds is defined here; research adds the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Counts = NDArray[np.int64]
 
 
 def plain_scale(bounds: LevelBounds, budget: Fraction, neighbours: str) -> Fraction:
-    """The textbook's scale, sensitivity/epsilon."""
+    """The textbook scale, sensitivity/epsilon."""
     return COUNTS_MOVED[neighbours] / budget
 
 
@@ -46,7 +46,7 @@ def _own_loss(bounds: LevelBounds, budget: Fraction, neighbours: str) -> float:
 
 
 def _with_noise(bounds: LevelBounds, counts: Counts, noise: Law, size: tuple[int, ...], source: Source) -> NDArray[Any]:
-    if isinstance(noise, LatticeLaw):  # narrow draws are less to write and to read again
+    if isinstance(noise, LatticeLaw):  # narrow draws are faster to write and read
         return np.asarray(counts + noise.sample(size, source, noise.narrowest))
     return np.asarray(counts + noise.sample(size, source))
 
@@ -56,7 +56,7 @@ def _as_they_are(bounds: LevelBounds, counts: Counts) -> Counts:
 
 
 def _no_intervals(intervals: Any) -> tuple[WholePiece, ...]:
-    raise ConfigError("counts without bounds have no intervals")
+    raise ConfigError("intervals need a kind of bounds")
 
 
 def _not_bounded(bounds: LevelBounds) -> str:
@@ -67,15 +67,16 @@ def _not_bounded(bounds: LevelBounds) -> str:
 class BoundKind:
     """A way to keep counts within bounds, or none, as a value; the defaults are those of counts without bounds.
 
-    name         by which plans, files and messages call it.
-    conditioned  whether the law is normalised around every count, so that the plain loss is not the true one.
-    scale        the exact scale of noise for a level's budget, by its bounds and its neighbours.
-    charge       what a level's budget is charged.
-    loss         the true loss of a level, to floating-point precision.
-    sample       counts with noise of a law, exactly, within the bounds.
-    nearest      every count's nearest number within the bounds.
-    intervals    what reads a level's intervals; raises ConfigError where they cannot be meant.
-    words        how counts are drawn, for a statement of what is protected.
+    Args:
+        name: the one that plans, files and messages have.
+        conditioned: whether the law is normalised around every count, so that the plain loss is not the true one.
+        scale: the exact scale of noise for a level's budget, by its bounds and its neighbours.
+        charge: what a level's budget is charged.
+        loss: the true loss of a level, to floating-point precision.
+        sample: counts with noise of a law, exactly, within the bounds.
+        nearest: every count's nearest number within the bounds.
+        intervals: reads a level's intervals; raises ConfigError where they are malformed.
+        words: describes how counts are drawn, for a statement of what is protected.
     """
 
     name: str
@@ -93,7 +94,7 @@ BOUND_KINDS: dict[str, BoundKind] = {NONE: BoundKind(NONE)}
 
 
 def kind_of(name: Any) -> BoundKind:
-    """The kind of bounds of this name. Raises PlanError for another: it would be charged as another."""
+    """The kind of bounds of this name. Raises PlanError for an unknown name, whose charge is not known."""
     if name != NONE:
         additions.load("bounds")
     if not isinstance(name, str) or name not in BOUND_KINDS:
@@ -105,16 +106,16 @@ def kind_of(name: Any) -> BoundKind:
 class LevelBounds:
     """How one level's counts are kept within 0..upper, or within a set of intervals.
 
-    kind         of `BOUND_KINDS`. "none": they are not.
-    upper        a number that is public and that no count of the level passes; None for no upper bound.
-    within       in the place of 0..upper: the intervals (low, high) that released counts lie in, None for no end. They
-    are
-                 public. Clipping takes the nearest number of the set, the lower one of two. The guarantee does not rest
-                 on the true counts' lying there.
-    calibration  "true-epsilon": the scale that keeps the budget. "uncorrected": the textbook scale sensitivity/epsilon
-                 also for kinds that are conditioned, charged what it truly costs, up to twice its budget.
+    Args:
+        kind: a name in `BOUND_KINDS`; "none" for no bounds.
+        upper: a public number that no count of the level exceeds; None for no upper bound.
+        within: in place of 0..upper, the public intervals (low, high) that released counts lie in, None for no end.
+            Clipping takes the nearest number of the set, the lower one of two. The guarantee holds wherever the true
+            counts lie.
+        calibration: "true-epsilon": the scale that keeps the budget. "uncorrected": the textbook scale
+            sensitivity/epsilon also for conditioned kinds, which are charged their true loss, up to twice the budget.
 
-    Raises PlanError for another kind or calibration: it would be charged as another.
+    Raises PlanError for an unknown kind or calibration, whose charge is not known.
     """
 
     kind: str = NONE
@@ -152,7 +153,7 @@ class LevelBounds:
         return kind_of(self.kind).loss(self, budget, neighbours)
 
     def sample(self, counts: Counts, noise: Law, size: tuple[int, ...], source: Source) -> NDArray[Any]:
-        """``counts``, broadcast to ``size``, with noise of the law ``noise``, exactly, within the bounds."""
+        """``counts``, broadcast to ``size``, with noise of the law ``noise``, drawn exactly within the bounds."""
         return kind_of(self.kind).sample(self, counts, noise, size, source)
 
     def nearest(self, counts: Counts) -> Counts:
@@ -175,9 +176,9 @@ class Bounds:
     def parse(cls, bounds: Any = NONE, upper: Any = None, calibration: str = CALIBRATED, within: Any = None) -> Bounds:
         """From one kind or {level: kind}, one public upper bound or {level: upper}, and {level: intervals}.
 
-        Levels that a mapping leaves out are not bounded, or have no upper bound. Raises PlanError for an unknown
-        kind or calibration, an upper bound that is not a whole number from 1 to 2^53, intervals that are none, and
-        either of an unbounded level, or both of one level.
+        Levels that a mapping leaves out are not bounded, or have no upper bound. Raises PlanError for an unknown kind
+        or calibration, an upper bound that is not a whole number from 1 to 2^53, malformed intervals, an upper bound or
+        intervals of a level without bounds, and both for one level.
         """
         if isinstance(bounds, Bounds):
             return bounds
@@ -227,7 +228,7 @@ class Bounds:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The levels that are named."""
+        """The levels that have bounds of their own."""
         return tuple(level for level, _ in self.named)
 
     def at(self, level: str) -> LevelBounds:
@@ -238,8 +239,8 @@ class Bounds:
         """Raises PlanError for bounds with a mechanism that has none, and for bounds of an invariant."""
         if self.any and not mechanism.bounded:
             raise PlanError(
-                f"mechanism {shown(mechanism.name)} cannot be bounded; bounds are for counts of mechanism "
-                f"{GEOMETRIC.name!r}, or take bounds = 'none' and project with x >= 0"
+                f"mechanism {shown(mechanism.name)} cannot be bounded; bounds need mechanism {GEOMETRIC.name!r}, or "
+                "take bounds = 'none' and project with x >= 0"
             )
         for level in invariants:
             if level in self.levels and self.at(level).kind != NONE:
@@ -269,7 +270,8 @@ def _sets(
             raise PlanError(f"intervals of level {shown(level)}: {said}") from None
         if all(low is not None and low == high for low, high in sets[level]) and len(sets[level]) == 1:
             raise PlanError(
-                f"intervals of level {shown(level)}: one number leaves nothing to release; make it invariant"
+                f"intervals of level {shown(level)} hold a single number, which leaves nothing to draw; make "
+                "the level invariant"
             )
     return sets
 

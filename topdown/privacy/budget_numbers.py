@@ -1,4 +1,4 @@
-"""Numbers that decide a budget: taken exactly as they are written."""
+"""The numbers of a budget, as exact fractions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from topdown.wording import shown
 
 Number: TypeAlias = ExactNumber
 
-# About 330 digits, so that the smallest float has not too many.
+# About 330 digits, as many as the smallest float needs.
 _MOST_BITS = 1100
 
 
 def exact_number(value: Any, what: str) -> Fraction:
-    """Returns ``value`` as an exact fraction; a float counts as its shortest decimal (0.1 is 1/10).
+    """``value`` as an exact fraction; a float is taken by its shortest decimal (0.1 is 1/10).
 
     Raises BudgetError, naming ``what`` and the value, for anything that is not a finite number, and for one of so many
     digits that sums and products of such numbers could no longer be written out.

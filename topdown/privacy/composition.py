@@ -1,7 +1,7 @@
-"""Composition beyond sums: what several pure mechanisms cost together at a delta, by the advanced theorem and at best.
+"""Composition of pure mechanisms at a delta: the advanced theorem, and the optimal bound.
 
-Budgets add up (sequential composition), and for pure mechanisms that is all that can be said at delta = 0. For a delta
-above 0 their losses rarely all point the same way, and epsilon grows with the square root of their number.
+Budgets add up (sequential composition); for pure mechanisms no better bound holds at delta = 0. For a delta above 0
+epsilon grows only with the square root of their number, since the losses rarely all have the same sign.
 
 Sources: Dwork, Rothblum, Vadhan 2010, "Boosting and Differential Privacy", Theorem III.3 (advanced); Kairouz, Oh,
 Viswanath 2015, "The Composition Theorem for Differential Privacy", Theorems 3.3 and 3.4 (optimal, and the sharper
@@ -32,6 +32,11 @@ def advanced_composition(epsilons: Sequence[Number], delta: float, *, form: str 
     equal ones e sqrt(2 k ln(1/delta)) + k e (exp(e) - 1)). ``"sharp"``: with (exp(e_i) - 1)/(exp(e_i) + 1) in the
     second sum (Kairouz, Oh, Viswanath, Theorem 3.4). Never more than the sum of the epsilons, which holds as well.
 
+    Args:
+        epsilons: one for each mechanism, above 0.
+        delta: strictly between 0 and 1.
+        form: "sharp" or "printed".
+
     Raises BudgetError for an epsilon that is not positive or a delta outside of (0, 1).
 
     Examples:
@@ -50,6 +55,10 @@ def optimal_delta(epsilons: Sequence[Number], epsilon: float) -> float:
 
     Randomised response is the worst mechanism of its epsilon, so that it is the sum over its outputs of
     max(0, p - exp(epsilon) q): outputs whose losses add up to the same total are counted together, with exact totals.
+
+    Args:
+        epsilons: one for each mechanism, above 0.
+        epsilon: of the composition.
 
     Raises BudgetError for an epsilon that is not positive, and where more than 100,000 totals are possible; take
     equal budgets, or `advanced_composition`.
@@ -70,6 +79,10 @@ def optimal_epsilon(epsilons: Sequence[Number], delta: float) -> float:
     The root of `optimal_delta`, rounded up to 1e-12 of it. Raises BudgetError as that does, and for a delta outside of
     (0, 1).
 
+    Args:
+        epsilons: one for each mechanism, above 0.
+        delta: strictly between 0 and 1.
+
     Examples:
         >>> round(td.privacy.optimal_epsilon(["1/100"] * 1000, 1e-6), 3)
         1.365
@@ -86,14 +99,16 @@ def optimal_epsilon(epsilons: Sequence[Number], delta: float) -> float:
 
 
 class ComposedAccountant:
-    """A running account of pure mechanisms in (epsilon, delta), for one unit: what they cost together, and no more.
+    """A running account of pure mechanisms in (epsilon, delta), for one unit.
 
-    What is published exactly is counted apart, as in every accountant. The methods are for budgets that were fixed
-    beforehand; to stop as one goes along, when the account is full, is what the limit is for under "sum" alone, and
-    what composition with filters (Rogers, Roth, Ullman, Vadhan 2016) would be needed for otherwise: so a limit with
-    another method takes all events at once.
+    Events that are published exactly are listed separately, as in every accountant. The methods hold for budgets that
+    were fixed beforehand. To stop when a limit is reached, while later budgets depend on earlier outputs, is valid for
+    method "sum" alone; other methods would need composition with filters (Rogers, Roth, Ullman, Vadhan 2016). So a
+    limit with another method needs all events at once.
 
     Args:
+        events: what is already spent.
+        delta: of the (epsilon, delta) statement.
         method: "optimal", "advanced" or "sum".
         limit: an epsilon at ``delta`` that must not be passed; None for none.
 
@@ -136,8 +151,7 @@ class ComposedAccountant:
         if self._limit is not None and self.method != "sum" and self.events and added:
             raise BudgetError(
                 f"a limit by {self.method!r} composition holds for budgets that are fixed beforehand; give all "
-                "events at once, or "
-                "take method='sum'"
+                "events at once, or take method='sum'"
             )
         after = self.would_be(added)
         if self._limit is not None and after > self._limit:
@@ -160,7 +174,8 @@ def _losses(parts: Sequence[Fraction]) -> list[tuple[float, float]]:
     """(total loss, log of its probability) of randomised responses with these epsilons."""
     total = {Fraction(0): 0.0}
     for epsilon, count in Counter(parts).items():
-        # Of ``count`` equal ones some answers are against: a loss of (count - 2 against) epsilon.
+        # Where ``against`` of ``count`` equal responses are the less likely ones, the loss is (count - 2 against)
+        # epsilon.
         each = float(epsilon)
         log_true = -math.log1p(math.exp(-each))
         outcomes = [
@@ -168,7 +183,9 @@ def _losses(parts: Sequence[Fraction]) -> list[tuple[float, float]]:
             for against in range(count + 1)
         ]
         if len(total) * len(outcomes) > _MOST_SUMS:
-            raise BudgetError(f"{len(parts)} budgets of too many kinds; take equal ones, or advanced_composition")
+            raise BudgetError(
+                f"{len(parts)} budgets have too many different sums; take equal budgets, or advanced_composition"
+            )
         merged: dict[Fraction, float] = {}
         for loss, log_mass in total.items():
             for more, log_more in outcomes:

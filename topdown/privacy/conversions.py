@@ -1,8 +1,8 @@
-"""From one currency of privacy to another: pure epsilon, rho-zCDP, (epsilon, delta), groups.
+"""Conversions between measures of privacy loss: pure epsilon, rho-zCDP, (epsilon, delta), and groups.
 
-Functions of numbers alone. ``sensitivity`` is the L2 sensitivity in the units of the statistic, as is ``sigma``;
-epsilon, rho and delta are pure numbers. Budgets are decided elsewhere, in exact fractions; these are the float
-figures that a statement quotes. All raise BudgetError for arguments outside of their range.
+``sensitivity`` is the L2 sensitivity in units of the statistic, as is ``sigma``; epsilon, rho and delta have no unit.
+Budgets are computed elsewhere, in exact fractions; these are the floats that a statement quotes. All raise BudgetError
+for arguments outside of their range.
 
 Sources: Bun, Steinke 2016 (zCDP); Canonne, Kamath, Steinke 2020 (the sharper conversion); Balle, Wang 2018
 (analytic Gaussian); Dwork, Roth 2014 (classical Gaussian, group privacy).
@@ -30,7 +30,10 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 def pure_to_zcdp(epsilon: Exact) -> Exact:
-    """rho = epsilon^2 / 2 that every epsilon-DP mechanism satisfies (Bun, Steinke 2016, Proposition 1.4).
+    """rho = epsilon^2 / 2, which every epsilon-DP mechanism satisfies (Bun, Steinke 2016, Proposition 1.4).
+
+    Args:
+        epsilon: 0 or more; a Fraction gives a Fraction.
 
     Examples:
         >>> td.privacy.pure_to_zcdp(Fraction(1, 2))
@@ -43,6 +46,10 @@ def pure_to_zcdp(epsilon: Exact) -> Exact:
 def group_epsilon(epsilon: Exact, k: int) -> Exact:
     """epsilon for a group of k units, k epsilon (Dwork, Roth 2014, Theorem 2.2).
 
+    Args:
+        epsilon: for one unit, 0 or more.
+        k: units in the group, 1 or more.
+
     Examples:
         >>> td.privacy.group_epsilon(Fraction(1, 2), 4)
         Fraction(2, 1)
@@ -53,6 +60,10 @@ def group_epsilon(epsilon: Exact, k: int) -> Exact:
 
 def group_rho(rho: Exact, k: int) -> Exact:
     """rho for a group of k units, k^2 rho (Bun, Steinke 2016, Proposition 1.9).
+
+    Args:
+        rho: for one unit, 0 or more.
+        k: units in the group, 1 or more.
 
     Examples:
         >>> td.privacy.group_rho(Fraction(1, 2), 4)
@@ -66,6 +77,11 @@ def group_delta(epsilon: Real, delta: Real, k: int) -> float:
     """delta beside epsilon k for a group of k units: delta (e^(k epsilon) - 1)/(e^epsilon - 1), at most 1.
 
     Vadhan 2017, The Complexity of Differential Privacy, Lemma 2.2.
+
+    Args:
+        epsilon: for one unit, 0 or more.
+        delta: for one unit, above 0 and below 1.
+        k: units in the group, 1 or more.
 
     Examples:
         >>> round(td.privacy.group_delta(0.5, 1e-6, 4), 8)
@@ -82,10 +98,15 @@ def group_delta(epsilon: Real, delta: Real, k: int) -> float:
 
 
 def zcdp_divergence(alpha: Real, rho: Exact, xi: Exact | int = 0) -> Exact:
-    """What (xi, rho)-zCDP allows the Rényi divergence of order ``alpha`` > 1 to be: xi + rho alpha.
+    """The largest Rényi divergence of order ``alpha`` > 1 under (xi, rho)-zCDP: xi + rho alpha.
 
     rho-zCDP has xi = 0; Gaussian noise is (0, sensitivity^2/(2 sigma^2)), with equality. Pure epsilon is (epsilon, 0)
     and (0, epsilon^2/2) (Bun, Steinke 2016, Definition 1.1, Propositions 1.4 and 1.6).
+
+    Args:
+        alpha: the order, above 1.
+        rho: 0 or more.
+        xi: 0 or more, 0 by default.
 
     Examples:
         >>> td.privacy.zcdp_divergence(3, 0.25, 0.5)
@@ -104,6 +125,12 @@ def zcdp_to_epsilon(rho: Real, delta: Real, method: str = "cks", *, xi: Real = 0
     "cks" (default): inf over alpha > 1 of xi + rho alpha + log(1 - 1/alpha) + (log(1/delta) - log alpha)/(alpha - 1)
     (Canonne, Kamath, Steinke 2020, Proposition 12 with Corollary 13), never below 0.
     "bun-steinke": xi + rho + 2 sqrt(rho log(1/delta)) (Bun, Steinke 2016, Proposition 1.3 and section 3).
+
+    Args:
+        rho: 0 or more.
+        delta: above 0 and below 1.
+        method: "cks" or "bun-steinke".
+        xi: 0 or more, 0 by default.
 
     Examples:
         >>> round(td.privacy.zcdp_to_epsilon(0.1, 1e-6), 3)
@@ -129,6 +156,11 @@ def zcdp_to_delta(rho: Real, epsilon: Real, method: str = "cks") -> float:
     (Canonne, Kamath, Steinke 2020, Corollary 13). "bun-steinke": exp(-(epsilon - rho)^2 / (4 rho)), 1 for
     epsilon <= rho.
 
+    Args:
+        rho: 0 or more.
+        epsilon: 0 or more.
+        method: "cks" or "bun-steinke".
+
     Examples:
         >>> f"{td.privacy.zcdp_to_delta(0.1, 2.0):.2e}"
         '4.33e-06'
@@ -148,6 +180,11 @@ def zcdp_to_delta(rho: Real, epsilon: Real, method: str = "cks") -> float:
 
 def epsilon_to_zcdp(epsilon: Real, delta: Real, method: str = "cks") -> float:
     """Largest rho whose conversion by ``zcdp_to_epsilon`` at ``delta`` stays at epsilon (to rounding).
+
+    Args:
+        epsilon: above 0.
+        delta: above 0 and below 1.
+        method: "cks" or "bun-steinke", as of `zcdp_to_epsilon`.
 
     Examples:
         >>> round(td.privacy.epsilon_to_zcdp(1.0, 1e-6), 5)
@@ -170,6 +207,10 @@ def conservative_rho(epsilon: Real, delta: Real) -> Fraction:
 
     Canonne, Kamath, Steinke 2020; the float conversion of the result is checked to be at or below epsilon.
 
+    Args:
+        epsilon: above 0.
+        delta: above 0 and below 1.
+
     Examples:
         >>> float(td.privacy.conservative_rho(1, 1e-6))
         0.0243559703595
@@ -187,6 +228,11 @@ def gaussian_delta(epsilon: Real, sigma: Real, sensitivity: Real = 1.0) -> float
     Phi(D/(2 sigma) - epsilon sigma/D) - e^epsilon Phi(-D/(2 sigma) - epsilon sigma/D), D the L2 sensitivity
     (Balle, Wang 2018, Theorem 8). Relative accuracy 1e-10 down to delta = 1e-300, 0 below the range of doubles.
 
+    Args:
+        epsilon: 0 or more.
+        sigma: the standard deviation of the noise, in units of the statistic.
+        sensitivity: in the L2 norm, in units of the statistic.
+
     Examples:
         >>> round(td.privacy.gaussian_delta(1.0, sigma=3.0), 5)
         0.00021
@@ -198,6 +244,11 @@ def gaussian_delta(epsilon: Real, sigma: Real, sensitivity: Real = 1.0) -> float
 
 def gaussian_epsilon(delta: Real, sigma: Real, sensitivity: Real = 1.0) -> float:
     """Exact epsilon of the Gaussian mechanism at delta: the root of ``gaussian_delta``, 0 if none is needed.
+
+    Args:
+        delta: above 0 and below 1.
+        sigma: the standard deviation of the noise, in units of the statistic.
+        sensitivity: in the L2 norm, in units of the statistic.
 
     Examples:
         >>> round(td.privacy.gaussian_epsilon(1e-6, sigma=3.0), 3)
@@ -217,6 +268,11 @@ def analytic_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0)
     """Smallest sigma for which the Gaussian mechanism is (epsilon, delta)-DP (Balle, Wang 2018, Algorithm 1).
 
     Exact for every epsilon >= 0; rounded so that ``gaussian_delta`` of the answer does not exceed delta.
+
+    Args:
+        epsilon: 0 or more.
+        delta: above 0 and below 1.
+        sensitivity: in the L2 norm, in units of the statistic.
 
     Examples:
         >>> round(td.privacy.analytic_gaussian_sigma(1.0, 1e-6), 3)
@@ -247,6 +303,11 @@ def classical_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0
     Dwork, Roth 2014, Theorem A.1, whose proof needs epsilon < 1: at epsilon = 10, delta = 1e-5 the formula gives
     a true delta of 2.3e-5. Raises BudgetError from epsilon = 1 on; ``analytic_gaussian_sigma`` is valid
     everywhere and never larger.
+
+    Args:
+        epsilon: above 0 and below 1.
+        delta: above 0 and below 1.
+        sensitivity: in the L2 norm, in units of the statistic.
 
     Examples:
         >>> round(td.privacy.classical_gaussian_sigma(0.5, 1e-6), 3)

@@ -1,4 +1,4 @@
-"""What a list of events guarantees as a whole, level by level, in exact numbers."""
+"""The guarantee of a list of events, in total and level by level, in exact numbers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ from topdown.privacy.accounting import (
 from topdown.privacy.conversions import zcdp_to_epsilon
 from topdown.wording import shown
 
-# Moving one unit, or changing its cell, takes one away and puts one in. Under "substitute" that is one step;
-# under "add-remove" it doubles the L1 and the squared L2 sensitivity, since the two counts are different ones.
+# Moving one unit, or changing its cell, removes one count and adds another. Under "substitute" that is one step; under
+# "add-remove" it doubles the L1 and the squared L2 sensitivity, since the two counts are different ones.
 _STEPS_OF_A_MOVE = {neighbours: 2 // moved for neighbours, moved in COUNTS_MOVED.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """An amount of privacy loss: pure ``epsilon`` (None if there is none), ``rho``, epsilon at the stated delta.
+    """An amount of privacy loss, in three currencies.
+
+    Args:
+        epsilon: pure epsilon, None where there is none.
+        rho: of zero-concentrated differential privacy.
+        approx: epsilon at the stated delta, None where no delta was stated.
 
     Examples:
         >>> plan.guarantee().total.rho
@@ -42,7 +47,7 @@ class Loss:
     approx: ApproxDP | None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: exact numbers as texts like "1/2", and epsilon at a delta rounded to floats."""
+        """JSON-able: exact numbers as strings like "1/2", and epsilon at a delta as floats."""
         return {
             "epsilon": None if self.epsilon is None else str(self.epsilon),
             "rho": str(self.rho),
@@ -54,15 +59,19 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class LevelGuarantee:
-    """One level.
+    """What the measurements of one level reveal.
 
-    own          what the level's own measurements add to those of the levels above (None: published exactly, all of it)
-    cumulative   this level and all above it, the noisy ones (None: the order of the levels was not given)
-    given_above  bounds what can be learned about where one unit is, from this level down, by somebody who knows
-                 the unit's node at the level above: the measurements of this level and of all below, for one unit
-                 that moves. None: no bound, because this level or one below is published exactly, or the
-                 order of the levels was not given.
-    exact_queries  those of its queries that are published exactly
+    Args:
+        level: the name of the level.
+        own: what the level's own measurements add to those of the levels above; None where all of it is published
+            exactly.
+        cumulative: the noisy measurements of this level and of all above it; None where the order of the levels was
+            not given.
+        given_above: bounds what somebody who knows the unit's node at the level above can learn about where the unit
+            is, from this level down: the measurements of this level and of all below, for one unit that moves. None
+            where there is no bound, because this level or one below is published exactly, or where the order of the
+            levels was not given.
+        exact_queries: the queries of the level that are published exactly.
 
     Examples:
         >>> [(level.level, level.own.epsilon) for level in plan.guarantee().levels]
@@ -85,10 +94,14 @@ class LevelGuarantee:
 class Guarantee:
     """What a release guarantees to one unit, over all noisy levels, and which levels are outside of it.
 
-    total    for two neighbouring tables
-    change   for two tables in which one unit has another record: any attribute, any place. None if a level
-             is published exactly, because the change may show there.
-    levels   root first if the order was given, else in the order of the events
+    Args:
+        unit: what is protected, such as "person" or "household".
+        neighbours: "add-remove" or "substitute".
+        delta: of the (epsilon, delta) statements; None where none was stated.
+        total: the loss for two neighbouring tables.
+        change: the loss for two tables in which one unit has another record: any attribute, any place. None if a level
+            is published exactly, because the change may show there.
+        levels: what each level reveals, root first if the order was given, else in the order of the events.
 
     Examples:
         >>> found = td.privacy.guarantee(plan.events(), delta=1e-10)
@@ -137,16 +150,21 @@ class Guarantee:
 
 
 def guarantee(events: Iterable[Event], delta: float | None = None, *, levels: Iterable[str] | None = None) -> Guarantee:
-    """Adds ``events`` into a statement; epsilon at ``delta`` by Canonne, Kamath, Steinke 2020.
+    """The guarantee of ``events`` together; epsilon at ``delta`` by Canonne, Kamath, Steinke 2020.
 
-    ``levels`` are the levels of the geography, root first; what a level tells beside those above and below it is
-    stated only with them, for a wrong order would claim a bound that does not hold.
+    What a level reveals beside those above and below it is stated only where ``levels`` gives their order: a wrong
+    order would claim a bound that does not hold.
 
     Where the total is pure, the epsilon beside delta is the smaller of the pure and the converted one. The
     reading of ``given_above`` follows Kifer, Abowd, Ashmead, Cumings-Menon, Leclerc, Machanavajjhala, Sexton,
     Zhuravlev 2022, Bayesian and Frequentist Semantics for Common Variations of Differential Privacy.
     Raises BudgetError for no events, for what is no event, for events with different units or neighbours,
     for a level not in ``levels``.
+
+    Args:
+        events: what was measured or published exactly.
+        delta: of the (epsilon, delta) statement; without it there is none.
+        levels: the levels of the geography, root first; without them nothing is said about the order of levels.
 
     Examples:
         >>> found = td.privacy.guarantee(plan.events())
@@ -164,7 +182,7 @@ def guarantee(events: Iterable[Event], delta: float | None = None, *, levels: It
     if order is not None:
         for name in measured:
             if name not in order:
-                raise BudgetError(f"level {shown(name)} is measured and not in levels; {suggest(name, list(order))}")
+                raise BudgetError(f"level {shown(name)} is measured but not in levels; {suggest(name, list(order))}")
         measured = tuple(name for name in order if name in measured)
     return Guarantee(
         unit=unit,
@@ -216,10 +234,10 @@ def _loss(events: Iterable[Event], delta: float | None, steps: int = 1) -> Loss:
 
 
 def _rho(event: LaplaceEvent | GaussianEvent | PureEvent, steps: int) -> Fraction:
-    """What an event costs in rho where a unit moves, in so many ``steps``."""
+    """The cost of an event in rho where a unit moves, which takes ``steps`` neighbour steps."""
     match event:
         case LaplaceEvent() | GaussianEvent():
             return event.rho * steps  # the two counts that a move touches carry independent noise
         case PureEvent():
-            return event.rho * steps**2  # nothing is said of counts: the k^2 of group privacy
+            return event.rho * steps**2  # nothing is known of the counts: the factor k^2 of group privacy
     assert_never(event)

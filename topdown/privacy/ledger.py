@@ -1,8 +1,8 @@
-"""The ledger: what has been spent of every confidential data set's budget, kept so that it cannot be spent twice.
+"""The ledger: what was spent of the budget of every confidential data set.
 
-One SQLite file holds records that are only ever appended, each with the hash of the one before it. A release reserves
-its budget before the first draw and confirms it with the hash of its measurements; a reservation counts as spent. Two
-releases that are made at the same time are put one after the other by SQLite's write lock, so that both cannot pass.
+One SQLite file holds records that are only appended, each with the hash of the one before it. A release reserves its
+budget before the first draw and confirms it with the hash of its measurements; a reservation counts as spent. SQLite's
+write lock puts releases that are made at the same time one after the other, so that they cannot spend the same budget.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from topdown.privacy.ledger_file import LedgerRecord, errors_in_words, read_reco
 from topdown.wording import figure, shown, shown_path, unquoted
 
 ACCOUNTANTS = {"epsilon": PureAccountant, "rho": ZCDPAccountant}
-"""What a data set's total may be counted in, and who adds it up."""
+"""The currencies of a data set's total, and the accountant of each."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Account:
 
     @property
     def left(self) -> Fraction:
-        """What may still be spent."""
+        """The budget that is left."""
         return self.total - self.spent
 
     def cost(self, release: LedgerRecord) -> Fraction:
@@ -78,8 +78,8 @@ class Ledger:
     ) -> Account:
         """Begin to account for ``dataset``, of which at most ``total`` may be spent; makes the file where needed.
 
-        As long as no release reserved anything, an account may be opened anew, which corrects it; both stay in the
-        ledger.
+        As long as no release has reserved anything, an account may be opened again, which corrects it; both records
+        stay in the ledger.
 
         Raises `BudgetError` for a data set whose account was used, or is the same already, a total that is not above 0,
         an unknown currency or kind of neighbours, a name or unit that is empty.
@@ -99,8 +99,8 @@ class Ledger:
             before = [record for record in ledger.records if record.dataset == dataset]
             if any(record.kind != "open" for record in before):
                 raise BudgetError(
-                    f"{shown_path(self.path)}: data set {shown(dataset)} has an account already, from "
-                    "which a release was paid; its total stays as it is"
+                    f"{shown_path(self.path)}: data set {shown(dataset)} has an account already, which "
+                    "a release has used; its total stays as it is"
                 )
             if before and body.items() <= before[-1].body.items():
                 raise BudgetError(
@@ -112,12 +112,12 @@ class Ledger:
     def reserve(self, dataset: str, release: str, events: Iterable[Event], *, title: str = "") -> Account:
         """Set aside what ``events`` cost for the release called ``release``, before any of its noise is drawn.
 
-        ``title``: what people call it.
+        ``title``: of the release, for readers.
 
-        The same release reserves but once, however often it is started again. Raises `BudgetError` where the total
-        would be passed, where the data set has no account or another unit or neighbours, for Gaussian noise in an
-        account of pure epsilon, for a release that reserved something else before, for one without a name, and for what
-        is no event that is known.
+        A release reserves only once, however often it is started again. Raises `BudgetError` where the total would be
+        passed, where the data set has no account or another unit or neighbours, for Gaussian noise in an account of
+        pure epsilon, for a release that has reserved something else before, for one without a name, and for an unknown
+        event.
         """
         if not release:
             raise BudgetError(f"{shown_path(self.path)}: a release without a name cannot reserve a budget; give it one")
@@ -139,15 +139,15 @@ class Ledger:
         return self.account(dataset)
 
     def require_left(self, dataset: str, release: str, events: Iterable[Event]) -> None:
-        """Refuse what `reserve` would refuse, and reserve nothing."""
+        """Refuse what `reserve` would refuse, without reserving anything."""
         self._would_be(read_records(self.path), dataset, release, require_events(events))
 
     def confirm(self, dataset: str, release: str, measurements: str) -> str:
         """Record that ``release`` drew its noise; ``measurements`` is the SHA-256 of what it measured.
 
-        Returns the hash of that record, the same however often it is asked for: kept elsewhere, it shows later that no
-        record up to this one was cut off. Raises `BudgetError` for a release without a reservation, or one that was
-        confirmed with other measurements.
+        Returns the hash of that record, always the same one. Kept elsewhere, it shows later that no record up to this
+        one was removed. Raises `BudgetError` for a release without a reservation, or one that was confirmed with other
+        measurements.
         """
         with transaction(self.path) as ledger:
             account = self._account(ledger.records, dataset)
@@ -180,8 +180,8 @@ class Ledger:
         """Check the chain of hashes and return its last one; with ``head``, also that this hash is in the chain.
 
         Raises `BudgetError` naming the first record that was changed, removed or put in, and for a ledger without
-        records. Records cut off at the end leave a sound chain: keep the last hash elsewhere, such as the one in a
-        release's manifest, and give it as ``head``. Whoever rewrites the whole chain is found out by ``head`` alone.
+        records. A chain from which the last records were removed is still valid: keep the last hash elsewhere, such as
+        the one in a release's manifest, and give it as ``head``. A rewritten chain is detected by ``head`` alone.
         """
         hashes = [record.hash for record in read_records(self.path)]
         if head is not None and head not in hashes:
@@ -196,9 +196,9 @@ class Ledger:
         return hashes[-1]
 
     def require_record(self, record: str, manifest: Path) -> None:
-        """Raises `BudgetError` unless the ledger holds the ``record`` that a release's ``manifest`` names.
+        """Raises `BudgetError` unless the ledger holds the ``record`` that the ``manifest`` of a release names.
 
-        It does not where an older copy of it was restored: what was spent since is missing too.
+        Where an older copy of the ledger was restored the record is missing, and so is everything that was spent since.
         """
         if all(known.hash != record for known in read_records(self.path)):
             raise BudgetError(
@@ -210,7 +210,9 @@ class Ledger:
     def _would_be(
         self, records: Sequence[LedgerRecord], dataset: str, release: str, measured: Sequence[Event]
     ) -> tuple[Account, Fraction | None]:
-        """The account, and what is spent of it with the release called ``release``; None where it reserved before."""
+        """The account, and what would be spent with the release called ``release``; None where it has reserved
+        before.
+        """
         account = self._account(records, dataset)
         earlier = next((record for record in account.releases if record.release == release), None)
         if earlier is not None:
@@ -232,7 +234,7 @@ class Ledger:
 
     def _account(self, records: Sequence[LedgerRecord], dataset: str) -> Account:
         own = [record for record in records if record.dataset == dataset]
-        # Nothing was spent before the last one: see `open_account`.
+        # The last one counts; nothing was spent before it (see `open_account`).
         opened = next((record.body for record in reversed(own) if record.kind == "open"), None)
         if opened is None:
             known = sorted({record.dataset for record in records})
@@ -270,7 +272,7 @@ class Ledger:
 
 
 def _charges(currency: str, events: Iterable[Event]) -> list[tuple[object, ...]]:
-    """What was charged for what, and apart from how: records of older versions stay comparable with new events."""
+    """The charges of ``events``, in a form in which records of older versions can be compared with new events."""
     return [
         (event.level, event.query, event.unit, event.neighbours)
         + (getattr(event, "columns", ()), getattr(event, "input", ""))

@@ -1,4 +1,4 @@
-"""The file beneath the ledger: an SQLite database of records that are only appended, in a chain of hashes."""
+"""The file of the ledger: an SQLite database of records that are only appended, in a chain of hashes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from topdown.machine.files import make_folder
 from topdown.wording import LONGEST_LIST, reason, shown, shown_path, unquoted
 
 START = "0" * 64
-"""What stands for the hash of the record before the first."""
+"""In place of the hash of a record before the first."""
 
 PATIENCE_SECONDS = 10.0
-"""How long another process may hold the ledger before a run gives up."""
+"""How long a run waits for another process that holds the ledger."""
 
 RECORD_KINDS = ("open", "reserve", "confirm")
-"""What a record may be."""
+"""The kinds of records."""
 
 _SCHEMA = (
     f"""
@@ -52,7 +52,7 @@ _SCHEMA = (
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """One line of the ledger. ``body``: facts as JSON-able values; ``hash``: of this line and the one before it."""
+    """One record of the ledger. ``body``: facts as JSON-able values; ``hash``: of this record and the one before it."""
 
     sequence: int
     dataset: str
@@ -65,7 +65,7 @@ class LedgerRecord:
 
 @dataclass(frozen=True)
 class Transaction:
-    """The records of a ledger that this process alone may extend until the transaction ends."""
+    """The records of a ledger, to which only this process may append until the transaction ends."""
 
     records: tuple[LedgerRecord, ...]
     _connection: sqlite3.Connection
@@ -83,9 +83,9 @@ class Transaction:
 
 
 def read_records(path: Path) -> tuple[LedgerRecord, ...]:
-    """The records at ``path``, their chain checked; works on a ledger that may only be read.
+    """The records at ``path``, after checking their chain; read permission is enough.
 
-    Raises `BudgetError` for a file that is no ledger, and naming the first record that is not as it was written.
+    Raises `BudgetError` for a file that is no ledger, and naming the first record that was changed.
     """
     _require_file(path)
     with errors_in_words(path), closing(_connect_to_read(path)) as connection:
@@ -111,12 +111,12 @@ def transaction(path: Path, *, create: bool = False) -> Iterator[Transaction]:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
             if create:
-                # In the same transaction as the first record: a ledger without records is never seen.
+                # In the same transaction as the first record, so that nobody sees a ledger without records.
                 for statement in _SCHEMA:
                     connection.execute(statement)
             yield Transaction(_verified(connection, path), connection)
             connection.execute("COMMIT")
-            # So that a copy of the file alone has every record; readers that are at work may prevent it.
+            # So that a copy of the file alone has every record; active readers may prevent it.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -127,12 +127,14 @@ def _require_file(path: Path) -> None:
 
 
 def _real(path: Path) -> Path:
-    """The file that ``path`` leads to by symbolic links: SQLite keeps its log and its locks beside that name."""
+    """The file that ``path`` leads to through symbolic links: SQLite keeps its log and its locks beside that file."""
     return Path(os.path.realpath(path))
 
 
 def _require_one_name(path: Path) -> None:
-    """Refuse a ledger with hard links: under each name SQLite has another log, and what one spends the other misses."""
+    """Refuse a ledger with hard links: SQLite has another log for each name, so that runs under different names do not
+    see each other's records.
+    """
     names = path.stat().st_nlink
     if names > 1:
         raise BudgetError(
@@ -146,14 +148,14 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _verified(connection: sqlite3.Connection, path: Path) -> tuple[LedgerRecord, ...]:
-    """All records, after making sure that each is what was written and follows the one before."""
+    """All records, after making sure that none was changed and each follows the one before."""
     rows = connection.execute(
         "SELECT sequence, dataset, kind, release, body, previous, hash FROM records ORDER BY sequence"
     ).fetchall()
     records: list[LedgerRecord] = []
     for number, (sequence, dataset, kind, release, text, previous, mark) in enumerate(rows, start=1):
         before = records[-1].hash if records else START
-        # The text as it stands is hashed, so that two spellings of one body are two bodies.
+        # The text itself is hashed, so that two spellings of one body have different hashes.
         expected = _hash(before, sequence, dataset, kind, release, text)
         if (sequence, previous, mark) != (number, before, expected):
             raise BudgetError(
@@ -171,7 +173,7 @@ def _verified(connection: sqlite3.Connection, path: Path) -> tuple[LedgerRecord,
 
 @contextmanager
 def errors_in_words(path: Path) -> Iterator[None]:
-    """Whatever goes wrong with the file at ``path``, or with what is in it, as a `BudgetError`."""
+    """Turns any error of the file at ``path``, or of its content, into a `BudgetError`."""
     try:
         yield
     except TopdownError:
@@ -188,10 +190,10 @@ def errors_in_words(path: Path) -> Iterator[None]:
 
 
 def _said(error: Exception) -> str:
-    """SQLite's words, which speak of the file; of what was in it only that it does not read."""
+    """SQLite's message, which is about the file; about its content only that it cannot be read."""
     if isinstance(error, sqlite3.Error):
         return unquoted(str(error), LONGEST_LIST)
-    return reason(error, "a record does not read as one")
+    return reason(error, "a record cannot be read")
 
 
 def _hash(previous: str, sequence: int, dataset: str, kind: str, release: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Mechanisms as values: the law at a budget, its event, its currency, its words. Only here a name becomes one."""
+"""Mechanisms as values: the law at a budget, its event, its currency, its words. Names are looked up only here."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ _CURRENCIES, _PARAMETERS = (EPSILON, RHO), ("scale", "sigma2")
 class Mechanism:
     """How noise is drawn for a budget, and what that costs.
 
-    name        how plans name it.
-    currency    what its budget is: "epsilon" (pure) or "rho" (zero-concentrated).
-    parameter   what its laws are given by: "scale" (counts) or "sigma2" (counts^2).
-    scaled      the exact parameter for a budget, from the (L1, squared L2) sensitivities of one level and query.
-    exact       the law that a release draws, from the parameter and the bits of its grid (0: whole numbers).
-    smooth      the continuous law of the same parameter, with which residuals may be compared.
-    on_grid     whether a release draws on a grid 2^-k, and a study from ``smooth``; otherwise both draw whole numbers.
-    bounded     whether counts may be drawn within bounds (`topdown.privacy.bounds`).
-    event       the facts for an accountant: ``event(parameter, sensitivities, **labels)``.
-    words       what the noise is, with {bits} for those of its grid.
+    Args:
+        name: the one that plans have.
+        currency: of its budget, "epsilon" (pure) or "rho" (zero-concentrated).
+        parameter: of its laws, "scale" (counts) or "sigma2" (counts^2).
+        scaled: the exact parameter for a budget, from the (L1, squared L2) sensitivities of one level and query.
+        exact: the law that a release draws, from the parameter and the bits of its grid (0: whole numbers).
+        smooth: the continuous law of the same parameter, with which residuals may be compared.
+        on_grid: whether a release draws on a grid 2^-k, and a study from ``smooth``; otherwise both draw whole numbers.
+        bounded: whether counts may be drawn within bounds (`topdown.privacy.bounds`).
+        event: the facts for an accountant: ``event(parameter, sensitivities, **labels)``.
+        words: a description of the noise, with {bits} for the bits of its grid.
 
-    Raises `BudgetError` for a currency or a parameter that is not known here: a plan would be charged as in another.
+    Raises `BudgetError` for an unknown currency or parameter, whose charge is not known.
     """
 
     name: str
@@ -59,8 +60,9 @@ class Mechanism:
                 )
 
     def is_normal(self) -> bool:
-        """Whether its noise is Gaussian, and not Laplace's, discrete or not. Raises `ConfigError` where it is neither,
-        of whose sums nothing is known."""
+        """Whether its noise is Gaussian (True) or Laplace (False), discrete or not. Raises `ConfigError` where it is
+        neither, since the law of its sums is not known.
+        """
         law = self.exact(Fraction(1), 0)
         match law:
             case DiscreteGaussian() | Gaussian():
@@ -68,16 +70,16 @@ class Mechanism:
             case DiscreteLaplace() | Laplace():
                 return False
         raise ConfigError(
-            f"noise by mechanism {shown(self.name)} is neither Laplace's nor Gaussian, so that it is not known how far "
-            "sums of it reach; ask for standard deviations"
+            f"noise by mechanism {shown(self.name)} is neither Laplace nor Gaussian, so that the law of its "
+            "sums is not known; ask for standard deviations"
         )
 
     def grid_bits(self, bits: int) -> int:
-        """The bits of a release's grid where a plan says ``bits``: 0, whole numbers, for the integer mechanisms."""
+        """The bits of a release's grid where a plan has ``bits``: 0 (whole numbers) for the integer mechanisms."""
         return bits if self.on_grid else 0
 
     def law(self, parameter: Fraction, bits: int, *, continuous: bool) -> Law:
-        """The law of a release's noise, or with ``continuous`` of a study's."""
+        """The law of the noise in a release, or with ``continuous`` in a study."""
         return self.smooth(parameter) if continuous and self.on_grid else self.exact(parameter, self.grid_bits(bits))
 
 

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 MAX_GRID_BITS = 32
 MEASURE, MOVE_UP = "measure", "move-up"
 ONLY_CHILD = (MEASURE, MOVE_UP)
-"""What becomes of a unit that is its parent's only child."""
+"""What is done with a unit that is its parent's only child."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Plan:
-    """What a release will spend, where, and whom it protects.
+    """What a release will spend at which levels and queries, and whom it protects.
 
     Inside a level the nodes and cells are disjoint, so one unit counts once (parallel composition); levels
     and queries add up (sequential composition). All budgets are exact fractions: a float is taken by its
@@ -56,20 +56,22 @@ class Plan:
             measured. None: equal shares over the levels that are not invariant, once ``for_levels`` is called.
         neighbours: "add-remove" (L1 = L2 = 1 at every level) or "substitute" (L1 = 2, L2 = sqrt 2).
         invariants: levels published exactly, or {level: [queries]}: they cost nothing and they are not protected.
-            Kept as ``invariants``, the levels of which everything is exact, and ``exact_queries``, (level, query).
         delta: the delta of the (epsilon, delta) statement of a Gaussian plan, 1e-10 unless stated.
-        unit: what one neighbour step adds, removes or changes: "person", "household". Words only: the table must
-            count every unit in one cell of one leaf.
+        unit: what one neighbour step adds, removes or changes: "person", "household". Words only: the table must count
+            every unit in one cell of one leaf.
+        grid_bits: the step of the grid of "laplace" and "gaussian" is 2^-grid_bits counts; 2^-10 by default.
         bounds: "none", or noise that keeps counts at 0 or more, for the geometric mechanism: "boundary-inflated"
             (clipped), "truncated" or "normalized" (conditioned on the bounds), see
             `topdown.privacy.bounds.LevelBounds`; one for all levels or {level: bounds}.
-        upper: a public number that no count of a bounded level passes, or {level: upper}.
+        upper: a public number that no count of a bounded level exceeds, or {level: upper}.
         within: {level: [(low, high), ...]}: public intervals that a bounded level's released counts lie in, gaps
-            between them; None or inf for no end. In the place of 0..upper.
-        only_child: "measure", or "move-up": a unit that is its parent's only child, and has its counts, is not
-            measured, and its share is its parent's.
+            between them; None or inf for no end. They replace 0..upper.
         calibration: "true-epsilon": conditioned noise gets the scale that keeps its level's budget. "uncorrected":
             the textbook scale; the level is then charged its true loss, up to twice its budget.
+        exact_queries: (level, query) that are published exactly at levels that are otherwise noisy; another way to give
+            these than ``invariants``.
+        only_child: "measure", or "move-up": a unit that is its parent's only child, and so has the parent's counts, is
+            not measured, and the parent gets its share.
 
     Raises BudgetError, naming the level, the value and the remedy, for a plan that is not well defined.
 
@@ -193,12 +195,13 @@ class Plan:
         return tuple(dict.fromkeys(self.invariants + tuple(level for level, _ in self.exact_queries) + named))
 
     def check_levels(self, levels: Iterable[str]) -> None:
-        """Raises BudgetError unless the plan speaks of exactly these levels of a geography."""
+        """Raises BudgetError unless the plan names exactly these ``levels`` of a geography."""
         known = level_names(levels)
         for level in dict.fromkeys(self.levels + self.bounds.levels):
             if level not in known:
                 raise PlanError(
-                    f"the plan names level {shown(level)}, which is not there; {disagreement(level, known)}"
+                    f"the plan names level {shown(level)}, which the geography does not have; "
+                    f"{disagreement(level, known)}"
                 )
         if self.shares is None:
             if all(level in self.invariants for level in known):
@@ -212,7 +215,7 @@ class Plan:
                 )
 
     def for_levels(self, levels: Iterable[str]) -> Plan:
-        """The plan for a geography with these levels, root first: checked, and equal shares filled in."""
+        """The plan for a geography with these ``levels``, root first: checked, with equal shares where it has none."""
         known = level_names(levels)
         self.check_levels(known)
         if self.shares is not None:
@@ -223,7 +226,7 @@ class Plan:
         """The plan with its queries named as ``schema`` names them.
 
         Raises BudgetError naming the level for a query that the schema does not know, and for one that a level names
-        twice, also in two spellings.
+        twice, also where it is written in two ways.
         """
         if self.shares is None:
             return self
@@ -237,7 +240,7 @@ class Plan:
         return replace(self, shares=Shares(tuple(named.items())), exact_queries=exact)
 
     def share(self, level: str, query: str = DETAILED) -> Fraction:
-        """Share of the budget that a level's query gets: 0 if it is invariant or not measured."""
+        """Share of the budget that ``query`` of ``level`` gets: 0 if it is invariant or not measured."""
         query = normal_name(query)
         if (level, query) in self.exact_queries:
             return Fraction(0)
@@ -246,19 +249,20 @@ class Plan:
             return Fraction(0)
         shares = self._resolved_shares()
         if level not in shares.levels:
-            if level in self.levels:  # some of its queries are exact, and nothing is measured
+            if level in self.levels:  # some of its queries are exact, and no other is measured
                 self._check_query(self.queries(level), level, query)
             raise PlanError(f"the plan has no level {shown(level)}; {suggest(level, list(self.levels))}")
         self._check_query(shares.queries(level), level, query)
         return shares[level, query]
 
     def budget(self, level: str, query: str = DETAILED) -> Fraction:
-        """Exact budget of a level's query, in the plan's currency (epsilon, or rho): share times total."""
+        """Exact budget of ``query`` of ``level``, in the plan's currency (epsilon, or rho): share times total."""
         return self.share(level, query) * self.total
 
     def charged(self, level: str, query: str = DETAILED) -> Fraction:
-        """What a level's query costs, in the plan's currency: its budget, except for truncated noise of an uncorrected
-        scale, which costs its true loss (rounded up to 13 digits)."""
+        """What ``query`` of ``level`` costs, in the plan's currency: its budget, except for truncated noise of an
+        uncorrected scale, which costs its true loss (rounded up to 13 digits).
+        """
         budget = self.budget(level, query)
         return self.bounds.at(level).charge(budget, self.neighbours) if budget else budget
 
@@ -270,8 +274,8 @@ class Plan:
         return sum((self.charged(level, query) for (level, query), _ in self.shares.items_), Fraction(0))
 
     def scale(self, level: str, query: str = DETAILED) -> Fraction:
-        """Exact scale of the (discrete) Laplace noise, in counts: L1 sensitivity / epsilon of the level, more where
-        the noise is conditioned on bounds.
+        """Exact scale of the (discrete) Laplace noise of ``query`` at ``level``, in counts: L1 sensitivity / epsilon,
+        more where the noise is conditioned on bounds.
 
         0 for an invariant. Raises BudgetError for a level that is not measured and for a Gaussian plan.
         """
@@ -280,7 +284,8 @@ class Plan:
         return self.parameter(level, query)
 
     def sigma2(self, level: str, query: str = DETAILED) -> Fraction:
-        """Exact parameter sigma^2 of the (discrete) Gaussian noise, in counts^2: L2^2 / (2 rho of the level).
+        """Exact parameter sigma^2 of the (discrete) Gaussian noise of ``query`` at ``level``, in counts^2: L2^2 / (2
+        rho).
 
         0 for an invariant. Raises BudgetError for a level that is not measured and for a Laplace plan.
         """
@@ -289,15 +294,17 @@ class Plan:
         return self.parameter(level, query)
 
     def smooth_law(self, level: str, query: str = DETAILED) -> Law:
-        """The continuous law of the same parameter as a level's noise. Raises BudgetError where it is not measured."""
+        """The continuous law of the same parameter as the noise of ``query`` at ``level``. Raises BudgetError where it
+        is not measured.
+        """
         return self.noise.smooth(self.parameter(level, query))
 
     def law(self, level: str, query: str = DETAILED, *, continuous: bool = False) -> Law | None:
-        """The law of the noise on every count of a level's query; None if it is invariant or not measured.
+        """The law of the noise on every count of ``query`` at ``level``; None if it is invariant or not measured.
 
-        ``continuous=True`` gives the law that studies use: it differs for "laplace" and "gaussian", which are
-        drawn on a grid in a release, and is the same for the integer mechanisms. Where the counts are bounded it is
-        the unbounded law of the same scale: what bounds make of it depends on the count.
+        ``continuous=True`` gives the law that studies use: it differs for "laplace" and "gaussian", which are drawn on
+        a grid in a release, and is the same for the integer mechanisms. Where the counts are bounded it is the
+        unbounded law of the same scale, since the law within bounds depends on the count.
         """
         if self.share(level, query) == 0:
             return None
@@ -309,10 +316,11 @@ class Plan:
             ) from None
 
     def variance(self, level: str, query: str = DETAILED, *, continuous: bool = False) -> float:
-        """Variance of the noise on every count, in counts^2: 0 for an invariant, inf if not measured.
+        """Variance of the noise on every count of ``query`` at ``level``, in counts^2: 0 for an invariant, inf if not
+        measured. ``continuous=True`` gives that of the law that studies use.
 
-        Where the counts are bounded, that of the unbounded law of the same scale: their own variance and bias depend
-        on the count and are not public.
+        Where the counts are bounded it is that of the unbounded law of the same scale: the true variance and bias
+        depend on the count and are not public.
         """
         law = self.law(level, query, continuous=continuous)
         if law is not None:
@@ -320,11 +328,13 @@ class Plan:
         return 0.0 if self.is_exact(level, query) else math.inf
 
     def is_exact(self, level: str, query: str = DETAILED) -> bool:
-        """Whether a level's query is published exactly."""
+        """Whether ``query`` of ``level`` is published exactly."""
         return level in self.invariants or (level, query) in self.exact_queries
 
     def queries(self, level: str) -> tuple[str, ...]:
-        """What is measured at a level or published exactly, as the plan names it: "detailed" for an invariant level."""
+        """The queries that are measured at ``level`` or published exactly, as the plan names them: "detailed" for an
+        invariant level.
+        """
         if level in self.invariants:
             return (DETAILED,)
         exact = tuple(query for where, query in self.exact_queries if where == level)
@@ -332,7 +342,7 @@ class Plan:
         return exact + tuple(query for query in shared if self.share(level, query))
 
     def events(self, levels: Iterable[str] | None = None) -> tuple[Event, ...]:
-        """What a release under this plan measures, one event per level and query, for an accountant.
+        """What a release under this plan measures: one event per level and query, for an accountant.
 
         In the order of ``levels`` (root first), checked against them; without, in the plan's own order.
         """
@@ -347,13 +357,13 @@ class Plan:
     def guarantee(self, levels: Iterable[str] | None = None) -> Guarantee:
         """What the whole release guarantees, in numbers, level by level.
 
-        With the geography's ``levels``, root first, also what every level tells beside those above and below.
+        With the geography's ``levels``, root first, also what every level reveals beside those above and below.
         """
         names = None if levels is None else level_names(levels)
         return guarantee(self.events(names), self.delta, levels=names)
 
     def describe(self, levels: Iterable[str] | None = None) -> str:
-        """What is protected, by how much, and what is not, in words."""
+        """What is protected, by how much, and what is not, in words; by level, in the order of ``levels``."""
         names = None if levels is None else level_names(levels)
         return describe_plan(self if names is None else self.for_levels(names), self.guarantee(names), names)
 
@@ -365,11 +375,21 @@ class Plan:
         queries: Iterable[str] | None = None,
         confidence: float = 0.90,
         upward: str | None = None,
+        areas: Any = (),
     ) -> pd.DataFrame:
-        """The errors that a release under this plan will have, by level and query: `topdown.expected_errors`."""
-        # By name, for who asks: least squares is known to a room above this one, which imports this one.
+        """The errors that a release under this plan will have, by level, kind of areas and query.
+
+        Args:
+            geography: the units; this and the other arguments are those of `topdown.expected_errors`.
+            schema: of the cells.
+            queries: whose errors are computed; by default those that the plan names.
+            confidence: of the margins.
+            upward: where the upward pass starts.
+            areas: kinds of areas, which get rows as levels do.
+        """
+        # Imported by name: expected errors need least squares, which is in a room that imports this one.
         frame: pd.DataFrame = import_module("topdown.planning.expected").expected_errors(
-            self, geography, schema, queries=queries, confidence=confidence, upward=upward
+            self, geography, schema, queries=queries, confidence=confidence, upward=upward, areas=areas
         )
         return frame
 
@@ -379,14 +399,16 @@ class Plan:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Plan:
-        """The plan of which ``record`` is the `to_dict`.
+        """The plan that was written as ``record`` by `to_dict`.
 
-        Raises `BudgetError` where it describes none, `KeyError` or `TypeError` where it is no record of a plan.
+        Raises `BudgetError` where the plan is not well defined, `KeyError` or `TypeError` where it is no record of a
+        plan.
         """
         return cls(**arguments_of(record))
 
     def parameter(self, level: str, query: str = DETAILED) -> Fraction:
-        """The exact parameter of the level's noise, a scale or sigma^2, which bounds may widen; 0 for an invariant.
+        """The exact parameter of the noise of ``query`` at ``level``, a scale or sigma^2; bounds may make it larger; 0
+        for an invariant.
 
         Raises BudgetError for a level that is not measured.
         """
@@ -429,7 +451,7 @@ def _query_name(level: str, text: str, schema: Schema) -> str:
 
 
 def level_events(plan: Plan, level: str) -> list[Event]:
-    """One event for every query that a level is asked, in the plan's order. The plan has its shares."""
+    """One event for every query of a level, in the plan's order. The plan must have its shares."""
     labels: dict[str, Any] = {"level": level, "unit": plan.unit, "neighbours": plan.neighbours}
     if level in plan.invariants:
         return [ExactEvent(query=DETAILED, **labels)]

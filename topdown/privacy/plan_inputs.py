@@ -1,4 +1,4 @@
-"""What a plan is given, checked: level names, invariants, and the one budget that its mechanism spends."""
+"""Checks the arguments of a plan: level names, invariants, and the one budget that its mechanism spends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topdown.workload import DETAILED, normal_name
 
 DEFAULT_DELTA = 1e-10
 LARGEST_DELTA = 1e-3
-"""With a larger one, to publish a thousandth of the records as they are would be allowed."""
+"""A larger delta would allow to publish a thousandth of the records as they are."""
 
 
 def level_names(levels: Iterable[str]) -> list[str]:
@@ -41,7 +41,7 @@ def invariant_levels(invariants: Iterable[str]) -> tuple[str, ...]:
 def invariant_queries(
     invariants: Iterable[str] | Mapping[str, Iterable[str]],
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The levels of which everything is exact, and the (level, query) pairs that are exact beside noisy ones."""
+    """The levels that are exact as a whole, and the (level, query) pairs that are exact at noisy levels."""
     if not isinstance(invariants, Mapping):
         return invariant_levels(invariants), ()
     whole, single = [], []
@@ -60,7 +60,7 @@ def invariant_queries(
 
 
 def require_no_share(shares: Shares | None, levels: Iterable[str], queries: Iterable[tuple[str, str]]) -> None:
-    """Refuse a share of the budget for what is published exactly: whole levels, and single queries of others."""
+    """Refuse a share of the budget for a level or a query that is published exactly."""
     if shares is None:
         return
     for level in levels:
@@ -80,13 +80,13 @@ def require_no_share(shares: Shares | None, levels: Iterable[str], queries: Iter
 def total_budget(
     mechanism: Mechanism, epsilon: Number | None, rho: Number | None, delta: Number | None
 ) -> tuple[Fraction | None, Fraction | None, float | None]:
-    """The (epsilon, rho, delta) to keep, of which the mechanism's family uses either epsilon or rho."""
+    """The (epsilon, rho, delta) of a plan, of which the mechanism uses either epsilon or rho."""
     stated_delta = None if delta is None else float(exact_number(delta, "delta"))
     if stated_delta is not None and not 0 < stated_delta < 1:
         raise BudgetError(f"delta is {figure(delta)}; give a number above 0 and below 1, such as 1e-10")
     if stated_delta is not None and stated_delta > LARGEST_DELTA:
         raise BudgetError(
-            f"delta is {figure(delta)}: with such a delta, to publish every record with that probability would do; "
+            f"delta is {figure(delta)}: such a delta would allow to publish every record with that probability; "
             f"give one far below 1 over the number of records, such as 1e-10 ({LARGEST_DELTA:g} at most)"
         )
     name = mechanism.name

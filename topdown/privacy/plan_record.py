@@ -1,4 +1,4 @@
-"""A plan as JSON-able values, for a manifest, and the way back."""
+"""A plan as JSON-able values, for a manifest, and back."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def record_of(plan: Plan) -> dict[str, Any]:
     """``plan`` as JSON-able values: exact fractions as strings such as "1/5".
 
-    Every budget is what is truly charged. Under an uncorrected scale that is more than the plan was asked for, of which
-    the scales and shares still tell: `arguments_of` takes it from them.
+    Every budget is the one that is truly charged. Under an uncorrected scale that is more than the plan's epsilon,
+    which `arguments_of` computes from the scales and shares.
     """
     shares = plan.shares
     currency, parameter = plan.noise.currency, plan.noise.parameter
@@ -57,7 +57,7 @@ def _exact_by_level(plan: Plan) -> dict[str, list[str]]:
 
 
 def arguments_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the plan of which ``record`` was made.
+    """The arguments of the plan that was written as ``record``.
 
     Raises `KeyError` or `TypeError` where it is no record of a plan.
     """
@@ -71,7 +71,7 @@ def arguments_of(record: Mapping[str, Any]) -> dict[str, Any]:
         shares.setdefault(level, {})[str(entry["query"])] = str(entry["share"])
         if "bounds" in entry:
             bounds[level] = str(entry["bounds"])
-            # Clipping has no scale of its own, so that its levels say nothing of the calibration.
+            # Clipping does not change the scale, so that its levels do not show the calibration.
             calibration = str(entry["calibration"]) if entry["calibration"] != CALIBRATED else calibration
             if entry["upper"] is not None:
                 upper[level] = int(entry["upper"])
@@ -96,8 +96,9 @@ def arguments_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _asked_for(record: Mapping[str, Any]) -> Any:
-    """The epsilon that the plan was asked for: less than is charged where a level's scale is uncorrected, namely the
-    one of which the level's share buys that scale without bounds."""
+    """The epsilon that the plan was given. Where a level's scale is uncorrected it is less than what is charged: the
+    one of which the level's share gives that scale without bounds.
+    """
     for entry in record["shares"] or ():
         share = Fraction(str(entry["share"]))
         if share and entry.get("calibration") == UNCORRECTED:

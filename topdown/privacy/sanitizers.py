@@ -1,9 +1,9 @@
-"""Laplace and Gaussian sanitizers: a statistic plus noise, with the figures that say what was done.
+"""Laplace and Gaussian sanitizers: a statistic plus noise, with the parameters of the noise.
 
-Sources: Dwork, Roth 2014, Definition 3.3 and Theorem 3.6 (Laplace), Theorem A.1 (classical Gaussian); Balle, Wang
-2018 (analytic Gaussian); Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace
-Mechanism with Univariate Bounding Constraints", Section 2. The noise is continuous, drawn in floating point, whose
-holes leak: for studies and teaching. A release of counts draws from the integer laws.
+Sources: Dwork, Roth 2014, Definition 3.3 and Theorem 3.6 (Laplace), Theorem A.1 (classical Gaussian); Balle, Wang 2018
+(analytic Gaussian); Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace Mechanism
+with Univariate Bounding Constraints", Section 2. The noise is continuous and drawn in floating point, whose gaps
+between numbers leak information: it is for studies and teaching. A release of counts draws from the integer laws.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ GaussianCalibration = Literal["analytic", "classical"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sanitized:
-    """A sanitised statistic: the protected ``value``, the ``noise`` law added to each element, and what it cost.
+    """A sanitised statistic, its noise and what it cost.
+
+    Args:
+        value: the protected statistic.
+        noise: the law of the noise that was added to each element.
+        sensitivity: of the whole statistic, in units of the statistic.
+        epsilon: what it cost.
+        delta: of (epsilon, delta); 0 for Laplace noise.
 
     Examples:
         >>> source = td.SeededSource(1)
@@ -47,8 +54,14 @@ class Sanitized:
 def laplace_sanitizer(statistic: ArrayLike, sensitivity: float, epsilon: float, source: Source) -> Sanitized:
     """``statistic`` plus independent Laplace noise of scale sensitivity/epsilon in every element (Liu, Equation 2).
 
-    ``sensitivity`` is that of the whole vector in the L1 norm; the release is epsilon-differentially private. Raises
-    ConfigError for a sensitivity and BudgetError for an epsilon that is not positive.
+    The release is epsilon-differentially private. Raises ConfigError for a sensitivity and BudgetError for an epsilon
+    that is not positive.
+
+    Args:
+        statistic: a number or an array.
+        sensitivity: of the whole vector in the L1 norm.
+        epsilon: the budget.
+        source: where the random bits come from.
 
     Examples:
         >>> source = td.SeededSource(1)
@@ -71,9 +84,14 @@ def gaussian_sanitizer(
 ) -> Sanitized:
     """``statistic`` plus independent Gaussian noise in every element, (epsilon, delta)-differentially private.
 
-    ``sensitivity`` is that of the whole vector in the L2 norm. ``"analytic"`` takes the smallest sigma, valid for
-    every epsilon; ``"classical"`` takes sensitivity sqrt(2 ln(1.25/delta))/epsilon, proved for epsilon below 1 only,
-    and raises BudgetError from there on.
+    Args:
+        statistic: a number or an array.
+        sensitivity: of the whole vector in the L2 norm.
+        epsilon: the budget.
+        delta: above 0 and below 1.
+        source: where the random bits come from.
+        calibration: "analytic", the smallest sigma, valid for every epsilon, or "classical", sensitivity sqrt(2
+            ln(1.25/delta))/epsilon, proved for epsilon below 1 only; it raises BudgetError from there on.
 
     Examples:
         >>> source = td.SeededSource(1)
@@ -106,6 +124,16 @@ def sanitized_sum(
     :func:`topdown.privacy.sensitivity.sum_sensitivity`. Raises ConfigError for values that are nan, for bounds out of
     order and for infinite ones.
 
+    Args:
+        values: confidential numbers.
+        lower: public lower bound of a value, finite.
+        upper: public upper bound of a value, finite.
+        epsilon: the budget.
+        source: where the random bits come from.
+        delta: 0 for Laplace noise; above 0 for Gaussian noise, (epsilon, delta)-differentially private.
+        neighbours: "add-remove" or "substitute".
+        calibration: of Gaussian noise, as of `gaussian_sanitizer`.
+
     Examples:
         >>> ages, source = [20.0, 35.0, 50.0], td.SeededSource(1)
         >>> found = td.privacy.sanitizers.sanitized_sum(ages, lower=0, upper=60, epsilon=1.0, source=source)
@@ -136,11 +164,21 @@ def sanitized_mean(
     positive.
 
     The number of values is taken as public, since it sets the scale
-    (:func:`topdown.privacy.sensitivity.mean_sensitivity`). So neighbours are tables of as many values with another one
-    in the place of one ("substitute"). Under "add-remove" the sensitivity holds for neighbours with one value less,
-    and the scale tells how many there are: ask for it where that is public. Where n is not public, release a sum and a
-    count and split the budget; the quotient of their sensitivities is no sensitivity of a mean. Raises ConfigError for
+    (:func:`topdown.privacy.sensitivity.mean_sensitivity`). So neighbours are tables with the same number of values, of
+    which one differs ("substitute"). Under "add-remove" the sensitivity holds for neighbours with one value less, and
+    the scale reveals how many there are: use it only where that is public. Where n is not public, release a sum and a
+    count and divide the budget; the quotient of their sensitivities is no sensitivity of a mean. Raises ConfigError for
     values that are nan, too few of them, and bounds out of order.
+
+    Args:
+        values: confidential numbers; how many there are is public.
+        lower: public lower bound of a value, finite.
+        upper: public upper bound of a value, finite.
+        epsilon: the budget.
+        source: where the random bits come from.
+        delta: 0 for Laplace noise; above 0 for Gaussian noise, (epsilon, delta)-differentially private.
+        neighbours: "substitute", or "add-remove".
+        calibration: of Gaussian noise, as of `gaussian_sanitizer`.
 
     Examples:
         >>> ages, source = [20.0, 35.0, 50.0], td.SeededSource(1)

@@ -2,8 +2,8 @@
 
 Neighbouring data sets, by name: ``"substitute"`` (one record changes its value; Liu's Definition 1) and
 ``"add-remove"`` (one record more or less; Definition 2). Under add-remove, ``n`` and the cell sizes are those of the
-LARGER of the two data sets. A statistic that divides by n treats n as public; where the neighbour has another n,
-that is said.
+LARGER of the two data sets. A statistic that divides by n treats n as public; the docstring says so where the neighbour
+has another n.
 
 ``form="exact"`` is the supremum; ``form="printed"`` is what the source prints where that differs (looser, or valid
 under a condition that the docstring names). R = upper - lower throughout, in the units of the data.
@@ -30,6 +30,9 @@ Bounds = tuple[float, float]
 def count_sensitivity(*, neighbours: Neighbours = "add-remove") -> float:
     """How many records satisfy a condition: 1 under both definitions.
 
+    Args:
+        neighbours: "add-remove" or "substitute".
+
     Examples:
         >>> round(td.privacy.sensitivity.count_sensitivity(), 4)
         1.0
@@ -40,6 +43,10 @@ def count_sensitivity(*, neighbours: Neighbours = "add-remove") -> float:
 
 def histogram_sensitivity(*, neighbours: Neighbours = "add-remove", norm: int = 1) -> float:
     """Counts of disjoint cells: 1 under add-remove; under substitute 2 in the L1 norm and sqrt 2 in the L2 norm.
+
+    Args:
+        neighbours: "add-remove" or "substitute".
+        norm: 1 for L1, 2 for L2.
 
     Examples:
         >>> round(td.privacy.sensitivity.histogram_sensitivity(neighbours="substitute"), 4)
@@ -53,11 +60,17 @@ def histogram_sensitivity(*, neighbours: Neighbours = "add-remove", norm: int = 
 
 
 def sum_sensitivity(lower: float, upper: float, *, neighbours: Neighbours = "add-remove") -> float:
-    """Sum of values clipped to [lower, upper]: max(|lower|, |upper|) under add-remove, R under substitute.
+    """Sum of values clipped to [lower, upper]: max(|lower|, |upper|) under add-remove, the range upper - lower under
+    substitute.
 
-    A sum clipped to [6, 10] has add-remove sensitivity 10, not 4: the record brings its whole value along. Without a
-    bound on one side or both (``math.inf``) one record moves the sum by any amount: the sensitivity is infinite, and no
-    noise is enough.
+    A sum clipped to [6, 10] has add-remove sensitivity 10, not 4: the whole value of the record is added or removed.
+    Without a bound on one side or both (``math.inf``) one record moves the sum by any amount: the sensitivity is
+    infinite, and no noise is enough.
+
+    Args:
+        lower: the least value; may be infinite.
+        upper: the largest value; may be infinite.
+        neighbours: "add-remove" or "substitute".
 
     Examples:
         >>> round(td.privacy.sensitivity.sum_sensitivity(-10, 60), 4)
@@ -72,7 +85,13 @@ def sum_sensitivity(lower: float, upper: float, *, neighbours: Neighbours = "add
 
 
 def mean_sensitivity(n: int, lower: float, upper: float, *, neighbours: Neighbours = "add-remove") -> float:
-    """Mean of n values in [lower, upper]: R/n under both definitions (n the larger size; add-remove needs n >= 2).
+    """Mean of n values in [lower, upper]: R/n under both definitions, R the range upper - lower.
+
+    Args:
+        n: how many values there are; under add-remove the larger number, at least 2.
+        lower: the least value.
+        upper: the largest value.
+        neighbours: "add-remove" or "substitute".
 
     Examples:
         >>> round(td.privacy.sensitivity.mean_sensitivity(100, 0, 60), 4)
@@ -85,6 +104,10 @@ def mean_sensitivity(n: int, lower: float, upper: float, *, neighbours: Neighbou
 def proportion_sensitivity(n: int, *, neighbours: Neighbours = "add-remove") -> float:
     """Proportion of n records that satisfy a condition: 1/n under both definitions.
 
+    Args:
+        n: how many records there are; under add-remove the larger number.
+        neighbours: "add-remove" or "substitute".
+
     Examples:
         >>> round(td.privacy.sensitivity.proportion_sensitivity(100), 4)
         0.01
@@ -95,8 +118,13 @@ def proportion_sensitivity(n: int, *, neighbours: Neighbours = "add-remove") -> 
 def proportion_vector_sensitivity(n: int, *, neighbours: Neighbours = "add-remove", form: Form = "exact") -> float:
     """Vector of the proportions of all cells, L1 norm: 2/n under both definitions.
 
-    The source prints 1/n under add-remove (``form="printed"``), which holds only for counts divided by a fixed
-    public n; proportions whose denominator goes from n to n - 1 move by up to 2/n.
+    The source prints 1/n under add-remove (``form="printed"``), which holds only for counts divided by a fixed public
+    n; proportions whose denominator changes from n to n - 1 change by up to 2/n.
+
+    Args:
+        n: how many records there are; under add-remove the larger number.
+        neighbours: "add-remove" or "substitute".
+        form: "exact" or "printed".
 
     Examples:
         >>> round(td.privacy.sensitivity.proportion_vector_sensitivity(100), 4)
@@ -111,9 +139,17 @@ def proportion_vector_sensitivity(n: int, *, neighbours: Neighbours = "add-remov
 def variance_sensitivity(
     n: int, lower: float, upper: float, *, ddof: int = 1, neighbours: Neighbours = "add-remove"
 ) -> float:
-    """Variance of n values in [lower, upper]: R^2/n with divisor n - 1 (``ddof=1``), R^2 (n - 1)/n^2 with divisor n.
+    """Variance of n values in [lower, upper]: R^2/n with divisor n - 1 (``ddof=1``), R^2 (n - 1)/n^2 with divisor n, R
+    the range upper - lower.
 
     The same under both definitions. Add-remove needs n >= 3 for ``ddof=1`` and n >= 2 for ``ddof=0``.
+
+    Args:
+        n: how many values there are; under add-remove the larger number.
+        lower: the least value.
+        upper: the largest value.
+        ddof: 1 for the divisor n - 1, 0 for n.
+        neighbours: "add-remove" or "substitute".
 
     Examples:
         >>> round(td.privacy.sensitivity.variance_sensitivity(100, 0, 60), 4)
@@ -125,9 +161,17 @@ def variance_sensitivity(
 def covariance_sensitivity(
     n: int, x_bounds: Bounds, y_bounds: Bounds, *, ddof: int = 1, neighbours: Neighbours = "add-remove"
 ) -> float:
-    """Covariance of n pairs within bounds: Rx Ry/n with divisor n - 1, Rx Ry (n - 1)/n^2 with divisor n.
+    """Covariance of n pairs within bounds: Rx Ry/n with divisor n - 1, Rx Ry (n - 1)/n^2 with divisor n; Rx, Ry are the
+    ranges.
 
     The same under both definitions. Add-remove needs n >= 3 for ``ddof=1`` and n >= 2 for ``ddof=0``.
+
+    Args:
+        n: how many pairs there are; under add-remove the larger number.
+        x_bounds: (lower, upper) of the first variable.
+        y_bounds: (lower, upper) of the second variable.
+        ddof: 1 for the divisor n - 1, 0 for n.
+        neighbours: "add-remove" or "substitute".
 
     Examples:
         >>> round(td.privacy.sensitivity.covariance_sensitivity(100, (0, 60), (0, 1)), 4)
@@ -155,6 +199,13 @@ def pooled_variance_sensitivity(
     The same under both definitions. ``form="printed"`` has the source's exception for add-remove when all n_j = 2,
     R^2 (n - 1)/(n (n - 2)): an over-estimate, as a cell left with one record has no squares. The number of
     cells is public; add-remove needs every n_j >= 2 and n - K >= 2.
+
+    Args:
+        sizes: n_j, the number of records of every cell.
+        lower: the least value.
+        upper: the largest value.
+        neighbours: "add-remove" or "substitute".
+        form: "exact" or "printed".
 
     Examples:
         >>> round(td.privacy.sensitivity.pooled_variance_sensitivity([40, 60], 0, 60), 4)
@@ -186,6 +237,13 @@ def pooled_covariance_sensitivity(
     ``form="printed"`` is the source's upper bound of it, Rx Ry/(n - K) [1 + n/(4 (n - K - 1)) - 1/sqrt(n - K - 1)].
     Add-remove needs every n_j >= 2 and n - K >= 2.
 
+    Args:
+        sizes: n_j, the number of records of every cell.
+        x_bounds: (lower, upper) of the first variable.
+        y_bounds: (lower, upper) of the second variable.
+        neighbours: "add-remove" or "substitute".
+        form: "exact" or "printed".
+
     Examples:
         >>> round(td.privacy.sensitivity.pooled_covariance_sensitivity([40, 60], (0, 60), (0, 1)), 4)
         0.6916
@@ -209,6 +267,13 @@ def largest_variance(n: int, lower: float, upper: float, *, ddof: int = 1, form:
 
     R^2 n/(4 (n - 1)) for even n, R^2 (n + 1)/(4 n) for odd n with divisor n - 1; ``form="printed"`` uses the even
     form always, as the source does. The upper bound for a released variance.
+
+    Args:
+        n: how many values there are.
+        lower: the least value.
+        upper: the largest value.
+        ddof: 1 for the divisor n - 1, 0 for n.
+        form: "exact" or "printed".
 
     Examples:
         >>> round(td.privacy.sensitivity.largest_variance(100, 0, 60), 4)

@@ -23,6 +23,9 @@ class Shares(Mapping[Key, Fraction]):
     A mapping from (level, query) to ``Fraction``; ``shares["county"]`` is short for
     ``shares["county", "detailed"]``. A share of 0 means that the level is not measured.
 
+    Args:
+        items_: ((level, query), share) in the order given; build it with `parse` or `equal`.
+
     Examples:
         >>> shares = td.privacy.Shares.parse({"nation": "1/4", "state": {"total": "1/4", "sex": "1/2"}})
         >>> shares.of_level("state"), shares.queries("state")
@@ -63,16 +66,16 @@ class Shares(Mapping[Key, Fraction]):
         return tuple(dict.fromkeys(level for level, _ in self))
 
     def queries(self, level: str) -> tuple[str, ...]:
-        """The queries of one level."""
+        """The queries of ``level``."""
         return tuple(query for known, query in self if known == level)
 
     def of_level(self, level: str) -> Fraction:
-        """The share of one level, over all its queries (0 for a level that is not named)."""
+        """The share of ``level``, the sum over its queries; 0 for a level that is not named."""
         return sum((share for (known, _), share in self.items_ if known == level), Fraction(0))
 
     @classmethod
     def parse(cls, shares: object) -> Shares:
-        """Reads {level: share}, {level: {query: share}} or {(level, query): share}.
+        """Reads ``shares``: {level: share}, {level: {query: share}} or {(level, query): share}.
 
         Shares are ints, floats, Decimals, Fractions or strings such as "1/3". Raises PlanError for a
         negative share, for something that is not a number, and for shares that do not add up to exactly 1.

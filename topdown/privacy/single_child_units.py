@@ -1,10 +1,10 @@
-"""Units with a single child: what one could measure twice is measured once, at the upper of the two.
+"""Units with a single child: their common counts are measured once, at the parent.
 
 A unit and its only child have the same counts. Under "move-up" the child is not measured, and its level's share goes to
-its parent, whose queries each get their part of it; along a chain of single children all goes to the uppermost. On
-every way from the root to a leaf the shares add up to what they were, and a record is on one way, or moves from one to
-another of the same budget, so that the total loss is the same: of pure privacy the epsilons add up along the way, of
-zero-concentrated privacy each way counts half. Source: the "bypass" of the 2020 production run
+its parent, divided among the parent's queries; in a chain of single children all shares go to the uppermost unit. The
+shares on every path from the root to a leaf add up to the same as before, and a record counts on one path, or moves
+from one path to another, so that the total loss is the same: in pure differential privacy the epsilons along the path
+add up; in zero-concentrated privacy each of the two paths counts half. Source: the "bypass" of the 2020 production run
 (`geographic_spines/optimize_spine.py` of uscensusbureau/DAS_2020_Redistricting_Production_Code).
 """
 
@@ -23,16 +23,17 @@ from topdown.privacy.plan import MOVE_UP, Plan
 from topdown.workload import DETAILED
 
 GIVEN = -1
-"""What `levels_taken` says of a node that gave its share to its parent."""
+"""The value of `levels_taken` at a node that gave its share to its parent."""
 
 
 LevelsArray = npt.NDArray[np.int16]
 
 
 def levels_taken(plan: Plan, geography: Geography) -> LevelsArray:
-    """Of how many levels below it every node (nodes,) has the share beside its own; `GIVEN` where it has none.
+    """For every node the number of levels below whose shares it has beside its own, (nodes,); `GIVEN` where it gave its
+    share away.
 
-    A parent whose level is not measured, or exact, takes nothing. ``plan``: with its shares.
+    A parent whose level is not measured, or is exact, takes no share. ``plan``: with its shares.
     """
     found = np.zeros(geography.n_nodes, np.int16)
     if plan.only_child != MOVE_UP:
@@ -44,22 +45,24 @@ def levels_taken(plan: Plan, geography: Geography) -> LevelsArray:
         families = tree.families(index)
         single = np.flatnonzero(families.sizes == 1)
         below = families.children.start + families.starts[single]
-        # A child that has given cannot be here: it gives to this very parent.
+        # No child here has given its share yet: it gives to this parent.
         found[families.parents.start + single] = 1 + found[below]
         found[below] = GIVEN
     return found
 
 
 def groups(taken: LevelsArray, nodes: slice) -> Iterator[tuple[int, slice | IntArray]]:
-    """The nodes of a level, counted from its first, that are measured alike: how many levels' shares they have."""
-    # Mostly no node takes anything, and millions of zeros need not be sorted.
+    """The nodes of a level in groups that are measured alike: the number of levels whose shares they took, and the
+    nodes, numbered from the level's first.
+    """
+    # Mostly no node takes any share, and millions of zeros need not be sorted.
     kinds = np.unique(taken[nodes]) if taken[nodes].any() else np.zeros(1, np.int16)
     for kind in kinds.tolist():
         yield kind, slice(0, nodes.stop - nodes.start) if len(kinds) == 1 else np.flatnonzero(taken[nodes] == kind)
 
 
 def gain(plan: Plan, levels: Sequence[str], level: str, taken: int) -> Fraction:
-    """How many times its own share a node of ``level`` has that took those of ``taken`` levels below."""
+    """How many times its own share a node of ``level`` has after taking those of ``taken`` levels below."""
     at = levels.index(level)
     shares = [
         sum((plan.share(one, q) for q in _measured(plan, one)), Fraction(0)) for one in levels[at : at + taken + 1]
@@ -92,7 +95,7 @@ def variances(plan: Plan, geography: Geography, level: str, query: str = DETAILE
 
 
 def largest_gains(plan: Plan, geography: Geography) -> dict[str, Fraction]:
-    """By level the largest `gain` of a node; 1 where none took anything."""
+    """The largest `gain` of a node, by level; 1 where no node took a share."""
     taken = levels_taken(plan, geography)
     most = {level: int(taken[geography.level_slice(level)].max()) for level in geography.levels}
     return {level: gain(plan, geography.levels, level, max(0, one)) for level, one in most.items()}

@@ -1,4 +1,4 @@
-"""The guarantee in words: sentences that a lawyer can quote and a statistician can check."""
+"""The guarantee in words, precise enough to be quoted and checked."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def _how_much(plan: Plan, statement: Guarantee) -> list[str]:
         total = statement.total.epsilon
         assert total is not None  # nosec B101 # narrows a type: pure plans have an epsilon
         return [
-            f"Total: epsilon = {_number(total)} (pure differential privacy). For neighbouring tables and every set "
-            f"of outputs, the probabilities under one and the other differ by a factor of at most e^epsilon = "
+            f"Total: epsilon = {number_in_words(total)} (pure differential privacy). For neighbouring tables and every "
+            f"set of outputs, the probabilities under one and the other differ by a factor of at most e^epsilon = "
             f"{_factor(total)}. This covers {covered}."
         ]
     approx = statement.total.approx
     assert approx is not None  # nosec B101 # narrows a type: Gaussian plans have the conversion
     return [
-        f"Total: rho = {_number(plan.total)} (zero-concentrated differential privacy, zCDP). This implies "
+        f"Total: rho = {number_in_words(plan.total)} (zero-concentrated differential privacy, zCDP). This implies "
         f"(epsilon, delta)-differential privacy with epsilon = {_up(approx.epsilon)} at delta = {approx.delta:g} "
         "(Canonne, Kamath, Steinke 2020): for neighbouring tables and every set of outputs S, "
         f"P(S) <= e^epsilon P'(S) + delta. This covers {covered}."
@@ -78,16 +78,16 @@ def _level_line(plan: Plan, level: LevelGuarantee) -> str:
             parts.append(f"query {event.query}: published exactly, without noise; not protected")
             continue
         noise = (
-            f"scale {_number(plan.scale(level.level, event.query))}"
+            f"scale {number_in_words(plan.scale(level.level, event.query))}"
             if plan.is_pure
-            else f"sigma^2 = {_number(plan.sigma2(level.level, event.query))}"
+            else f"sigma^2 = {number_in_words(plan.sigma2(level.level, event.query))}"
         )
         parts.append(
             f"query {event.query}: share {plan.share(level.level, event.query)}, {noise}, "
             f"variance {plan.variance(level.level, event.query):.6g}"
         )
-    together = "" if level.cumulative is None else f", {_amount(level.cumulative)} with the levels above"
-    return f"  {level.level}: {_amount(level.own)} of its own{together}; " + "; ".join(parts)
+    together = "" if level.cumulative is None else f", {amount_in_words(level.cumulative)} with the levels above"
+    return f"  {level.level}: {amount_in_words(level.own)} of its own{together}; " + "; ".join(parts)
 
 
 def _not_measured(plan: Plan) -> list[str]:
@@ -111,10 +111,9 @@ def _bounded(plan: Plan, statement: Guarantee) -> list[str]:
         "",
         "Counts within bounds:",
         *lines,
-        "Such a count is biased towards the inside of its bounds, and varies less than its noise does, where it is "
-        "within a few scales of one. By how much depends on the true count and is not public: variances stated here "
-        "and with the measurements are those of unbounded noise of the same scale, and estimates from bounded counts "
-        "are not unbiased.",
+        "A count within a few scales of a bound is biased away from the bound, and varies less than unbounded noise. "
+        "By how much depends on the true count and is not public: variances stated here and with the measurements "
+        "are those of unbounded noise of the same scale, and estimates from bounded counts are not unbiased.",
         *_uncorrected(plan),
     ]
 
@@ -124,10 +123,10 @@ def _only_children(plan: Plan) -> list[str]:
         return []
     return [
         "",
-        "Single children: a unit that is the only one in its parent has the parent's counts and is not measured; its "
-        "share is the parent's, whose noise is smaller for it, and along a chain of such units all is the uppermost's. "
-        "The total is the same. What is said by level holds of units without such a child; what one with a chain of "
-        "them tells counts with the levels that the chain reaches, and is at most the total.",
+        "Single children: a unit that is the only one in its parent has the parent's counts and is not measured. Its "
+        "share goes to the parent, which has less noise; in a chain of such units all shares go to the uppermost. The "
+        "total is the same. The statements by level are for units without a single child; what a unit with a chain of "
+        "them reveals counts for all levels of the chain, and is at most the total.",
     ]
 
 
@@ -135,8 +134,8 @@ def _uncorrected(plan: Plan) -> list[str]:
     if plan.charged_total == plan.total:
         return []
     return [
-        f"The scales are those that a budget of epsilon = {_number(plan.total)} has without bounds; the total above is "
-        "what they truly cost with them."
+        f"The scales are those of a budget of epsilon = {number_in_words(plan.total)} without bounds; the total "
+        "above is their true cost within bounds."
     ]
 
 
@@ -144,11 +143,11 @@ def _another_record(statement: Guarantee) -> list[str]:
     title = f"Any other record in place of one {statement.unit}'s, in any attribute or place: "
     if statement.change is None:
         return ["", title + "no bound, it may change a count that is published exactly."]
-    return ["", title + _amount(statement.change) + "."]
+    return ["", title + amount_in_words(statement.change) + "."]
 
 
 def _another_place(statement: Guarantee, levels: Sequence[str] | None) -> list[str]:
-    """For every level but the root, where there is only one place to be."""
+    """For every level but the root, which has only one unit."""
     if levels is None:
         return []
     below_root = [level for level in statement.levels if level.level != levels[0]]
@@ -157,7 +156,7 @@ def _another_place(statement: Guarantee, levels: Sequence[str] | None) -> list[s
     lines = [f"In which unit of a level one {statement.unit} is, to somebody who knows it at the level above:"]
     for level in below_root:
         known = "no bound, this level or one below it is published exactly"
-        lines.append(f"  {level.level}: {known if level.given_above is None else _amount(level.given_above)}")
+        lines.append(f"  {level.level}: {known if level.given_above is None else amount_in_words(level.given_above)}")
     return lines
 
 
@@ -169,20 +168,22 @@ def _not_protected(statement: Guarantee) -> list[str]:
     return [
         "",
         f"Published exactly: {names}. These counts carry no noise and are NOT protected by differential privacy: "
-        f"they cost no budget because no budget covers them, and whoever knows all other records learns from them "
-        f"what the last {statement.unit} adds. The guarantee above is for the noisy measurements; for the publication "
-        f"as a whole it holds only between tables that agree in every count of {names}.",
+        "they cost no budget because no budget covers them, and whoever knows all other records learns from them "
+        f"the record of the last {statement.unit}. The guarantee above is for the noisy measurements; for the "
+        f"publication as a whole it holds only between tables that agree in every count of {names}.",
     ]
 
 
-def _amount(loss: Loss) -> str:
+def amount_in_words(loss: Loss) -> str:
+    """A loss as an exact number: epsilon where it is pure, else rho and the epsilon that it implies at its delta."""
     if loss.epsilon is not None:
-        return f"epsilon = {_number(loss.epsilon)}"
-    assert loss.approx is not None  # nosec B101 # narrows a type: a loss without epsilon has the conversion
-    return f"rho = {_number(loss.rho)} (epsilon = {_up(loss.approx.epsilon)} at delta = {loss.approx.delta:g})"
+        return f"epsilon = {number_in_words(loss.epsilon)}"
+    implied = loss.approx
+    beside = "" if implied is None else f" (epsilon = {_up(implied.epsilon)} at delta = {implied.delta:g})"
+    return f"rho = {number_in_words(loss.rho)}{beside}"
 
 
-def _number(value: Fraction) -> str:
+def number_in_words(value: Fraction) -> str:
     """An exact fraction, and its decimal beside it where it is not whole."""
     return str(value) if value.denominator == 1 else f"{value} ({float(value):.6g})"
 

@@ -1,8 +1,9 @@
-"""What every node's histogram must be, whatever the noise says: limits of queries' answers, and what they imply above.
+"""Conditions that every node's histogram must meet: limits of queries' answers, and what they imply for the nodes
+above.
 
-Exact answers are limits that meet. A parent's answer is at least the sum of what its children's must be at least, and
-at most that of what they may be at most, where a child's limits of one query also limit its answers to finer ones:
-without these a parent could get what its children cannot add up to.
+Exact answers are limits with least = most. A parent's answer lies between the sums of its children's least and most. A
+child's limits of one query also limit its answers to finer queries; otherwise a parent could get an answer to which its
+children cannot add up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ROUNDING = 1e-6
 
 
 class Limits(NamedTuple):
-    """Least and most of a query's answers at the nodes of a level, (nodes x answers) each; 0 and inf say nothing."""
+    """Least and most of a query's answers at the nodes of a level, (nodes x answers) each; 0 and inf for no limit."""
 
     low: FloatArray
     high: FloatArray
@@ -53,13 +54,14 @@ class Conditions:
     def of(
         cls, tree: Tree, measured: list[dict[Query, Answers]], given: Mapping[Query, Limits] | None = None
     ) -> Conditions:
-        """What exact answers and limits that are ``given`` (nodes x answers) ask for at and above their nodes.
-
-        Raises `Contradiction` where what is asked for cannot be: of a node, or of its children together.
+        """The conditions that exact answers and the limits ``given`` (nodes x answers) imply at and above their nodes.
+        Raises `Contradiction` where they cannot be met by a node, or by its children together.
         """
         given = given or {}
         queries = {q for level in measured for q, (_, variance) in level.items() if (variance == 0).any()} | set(given)
-        finer = {q: [p for p in queries if q.is_part_of(p) and p != q] for q in queries}
+        # From coarse to fine, so that what a query says of its parts reaches theirs; on the way up from fine to coarse.
+        ordered = sorted(queries, key=lambda query: (query.n_answers, query.name))
+        finer = {q: [p for p in ordered if q.is_part_of(p) and p != q] for q in ordered}
         found: list[dict[Query, Limits]] = []
         for index in range(tree.n_levels - 1, -1, -1):
             here = _from_below(tree, index, _with_parts(found[-1], finer)) if found else {}
@@ -83,7 +85,7 @@ class Conditions:
                         f"{_asked(low[row, answer], high[row, answer])}",
                     )
                 here[query] = Limits(np.where(exact, values, low), np.where(exact, values, high))
-            for query, parts in finer.items():
+            for query, parts in reversed(finer.items()):
                 for part in parts:
                     if part in here:
                         here[query] = _tightened(here.get(query), _added_up(here[part], part, query))
@@ -104,7 +106,7 @@ class Conditions:
             without[:, answers] = False
             if without.any():
                 node = first + int(np.flatnonzero(without.any(axis=1))[0])
-                raise Contradiction(node, f"its {query.name!r} must be above 0 where its parent has nothing")
+                raise Contradiction(node, f"its {query.name!r} must be above 0, but its parent has none")
             least, most = limits.low[nodes][:, answers], limits.high[nodes][:, answers]
             inside = place.reshape(-1) == np.arange(len(answers))[:, None]
             closed = most <= 0
@@ -124,7 +126,9 @@ class Conditions:
             np.concatenate([none, *high], axis=1),
         )
         if total is not None and not allowed.any(axis=0).all():
-            raise Contradiction(first, "its parent has records that neither it nor any sibling may have")
+            raise Contradiction(
+                first, "its parent has records in a cell in which neither it nor any sibling may have any"
+            )
         return found
 
     def exact(self, schema: Schema) -> npt.NDArray[np.bool_]:
@@ -157,7 +161,9 @@ def _asked(low: float, high: float) -> str:
 
 
 def _added_up(limits: Limits, part: Query, query: Query) -> Limits:
-    """Limits of ``query`` that those of ``part``, of whose answers its own are sums, imply."""
+    """The limits of ``query`` that follow from those of ``part``; the answers of ``query`` are sums of answers of
+    ``part``.
+    """
     answer = query.answers_of(part.examples())
     order = np.argsort(answer, kind="stable")
     starts = np.searchsorted(answer[order], np.arange(query.n_answers))
@@ -165,10 +171,9 @@ def _added_up(limits: Limits, part: Query, query: Query) -> Limits:
 
 
 def _with_parts(limits: Mapping[Query, Limits], finer: Mapping[Query, list[Query]]) -> dict[Query, Limits]:
-    """``limits`` of a level's nodes, those of the ``finer`` parts of a query as narrow as the query's own make them.
-
-    A part is at most its sum, and at least what the sum must be at least without the other parts' most. For parents
-    alone: to a node's own program it says nothing new.
+    """``limits`` of a level's nodes, with those of the ``finer`` queries (from coarse to fine) narrowed by the limits
+    of their sums. A part is at most the upper limit of the sum less the lower limits of the other parts, and at least
+    the lower limit of the sum less their upper limits. Only parents need this: it adds nothing to a node's own program.
     """
     found = dict(limits)
     for query, parts in finer.items():
@@ -176,13 +181,14 @@ def _with_parts(limits: Mapping[Query, Limits], finer: Mapping[Query, list[Query
             own, whole = found[part], found[query]
             answer = query.answers_of(part.examples())
             open_ended = np.isinf(own.high)
-            most = np.zeros((2, *whole.high.shape))
-            for k, one in enumerate((np.where(open_ended, 0.0, own.high), open_ended)):
-                np.add.at(most[k].T, answer, one.T)
-            others = most[0][:, answer] - np.where(open_ended, 0.0, own.high)
-            closed = most[1][:, answer] - open_ended == 0
-            least = np.where(closed, whole.low[:, answer] - others, 0.0)
-            found[part] = _tightened(own, Limits(least, whole.high[:, answer]))
+            sums = np.zeros((3, *whole.high.shape))
+            for k, one in enumerate((own.low, np.where(open_ended, 0.0, own.high), open_ended)):
+                np.add.at(sums[k].T, answer, one.T)
+            least, most, endless = sums[:, :, answer]
+            most = np.where(endless > open_ended, np.inf, most - np.where(open_ended, 0.0, own.high))
+            low = whole.low[:, answer] - most
+            high = whole.high[:, answer] - (least - own.low)
+            found[part] = _tightened(own, Limits(np.maximum(low, 0.0), high))
     return found
 
 

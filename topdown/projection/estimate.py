@@ -1,4 +1,4 @@
-"""Estimate: consistent values their variance where it is known, and a certificate that they solve their program."""
+"""Estimate: consistent values, their variance where it is known, and a certificate that they solve their program."""
 
 from __future__ import annotations
 
@@ -31,15 +31,22 @@ class Estimate(ArrowTable):
     """Consistent values at every node, made from measurements alone.
 
     Args:
+        geography: the units.
+        cells: the names of the cells, in order.
         values: (nodes x cells) every family adds up, to rounding.
         variance: (nodes x cells) the variance of every value given the truth, or None where it is not known (every
-            non-negative projection). ``method``, ``nonnegative``, ``engine``, ``weights``, ``upward``, ``order``:
-            how it was made.
+            non-negative projection).
+        method: of the projection, as `project` takes it.
+        nonnegative: whether x >= 0 was asked for.
+        engine: "tree" or "cvxpy".
+        weights: "variance" or "uniform".
         certificate: the residuals of its program.
         exact: (nodes x cells) which values are exact (invariants, and what they imply).
+        fit_for_release: whether the measurements were drawn exactly, from operating-system entropy.
         attributes: the schema of the cells, None where they are one attribute.
         covariance: of all answers together, where several queries were measured.
-        order: the queries that were settled first, by level.
+        upward: where the upward pass started; None for the leaves.
+        order: the queries that were made non-negative first, by level.
 
     Examples:
         >>> estimate.method, estimate.nonnegative
@@ -70,7 +77,7 @@ class Estimate(ArrowTable):
         return Schema.of_cells(self.cells) if self.attributes is None else self.attributes
 
     def answer(self, level: str, query: str) -> Answer:
-        """The answers to any query, measured or not, at every node of ``level``, with their variances where known.
+        """The answers to any ``query``, measured or not, at every node of ``level``, with their variances where known.
 
         Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
         """
@@ -81,7 +88,7 @@ class Estimate(ArrowTable):
         values = asked.answers(self.values[nodes])
         if self.covariance is not None:
             return Answer(values, self.covariance.variance(asked, nodes))
-        # Of the detailed query alone every cell is a problem of its own, so that variances add up.
+        # Where only the detailed query was measured the cells are independent, so that variances add up.
         return Answer(values, None if self.variance is None else asked.answers(self.variance[nodes]))
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,5 @@
-"""Exact values among the measurements: what they imply above them, and where they contradict each other or a schema.
+"""Exact values among the measurements: what they imply for the nodes above them, and contradictions among them or with
+a schema.
 
 An exact value is one with variance 0. Kernels take measurements for which `settle` has been called.
 """
@@ -14,7 +15,9 @@ from topdown.wording import shown
 
 
 class Contradiction(ValueError):
-    """Exact values that no consistent (and, where asked for, non-negative) table has; ``node`` is where it shows."""
+    """Exact values that no consistent (and, where required, non-negative) table has; ``node``: where the contradiction
+    was found.
+    """
 
     def __init__(self, node: int, reason: str) -> None:
         super().__init__(reason)
@@ -22,8 +25,8 @@ class Contradiction(ValueError):
 
 
 def settle(values: FloatArray, variance: FloatArray, tree: Tree, *, nonnegative: bool) -> tuple[FloatArray, FloatArray]:
-    """``values`` (..., nodes) and ``variance`` (the same or (nodes,)) with every parent of none but exact children made
-    exact itself.
+    """``values`` (..., nodes) and ``variance`` (the same or (nodes,)), where every parent whose children are all exact
+    is made exact.
 
     Raises `Contradiction` where an exact value is not what its exact children add up to, and with ``nonnegative``
     where one is negative or less than the exact values below it.
@@ -73,14 +76,13 @@ def require_zeros(measurements: Measurements) -> None:
                 row, answer = (int(k) for k in wrong[0])
                 label = shown(query.labels()[empty[answer]])
                 raise ProjectionError(
-                    f"{geography.describe(first + int(nodes[row]))}, query {query.name!r}, {label}: "
-                    f"its exact answer is {said[row, answer]:.12g}, and the schema's zeros say that there is none; "
-                    "correct one of them"
+                    f"{geography.describe(first + int(nodes[row]))}, query {query.name!r}, {label}: its exact answer "
+                    f"is {said[row, answer]:.12g}, but it is a structural zero of the schema; correct one of them"
                 )
 
 
 def _rounding(values: FloatArray) -> FloatArray:
-    """What the rounding of sums may amount to; less than any difference of two whole numbers."""
+    """The rounding error of sums; less than any difference of two whole numbers."""
     return np.minimum(1e-6 + 1e-12 * np.abs(values), 0.5)
 
 
@@ -103,8 +105,8 @@ def _below(values: FloatArray, variance: FloatArray, tree: Tree) -> FloatArray:
 def lower_bounds(values: FloatArray, variance: FloatArray, tree: Tree) -> FloatArray | None:
     """The least that every node can be in a non-negative table with these exact values; None where that is 0 for all.
 
-    A family-by-family projection needs it: a parent that is put below the exact values under it leaves its family
-    without a solution.
+    A family-by-family projection needs it: a family whose parent is less than the exact values below it has no
+    solution.
     """
     exact = variance == 0
     if not exact.any():

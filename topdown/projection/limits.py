@@ -1,5 +1,6 @@
-"""Limits of queries' answers by node that are public knowledge: at least a person in an occupied facility, none where
-there is no such facility."""
+"""Public limits of queries' answers by node, for example: at least one person in an occupied facility, none where there
+is no such facility.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +28,19 @@ LIMITS_COLUMNS = ("geoid", "query", "answer", "lower", "upper")
 
 _ROWS_AT_ONCE = 1 << 16
 _BYTES_OF_ANSWER = 17
-"""Of an answer at a node: both limits, and whether it is listed."""
+"""Bytes for an answer at a node: both limits, and whether it is listed."""
 
 
 @dataclass(frozen=True, eq=False)
 class AnswerLimits:
-    """The least and the most that queries' answers may be at nodes, known to everybody.
+    """Public bounds of queries' answers at nodes: the least and the most that each may be.
 
-    What is true of children is true of their sums: limits at any level bind those above.
+    Limits of children also limit their sums, so that limits at any level imply limits at the levels above.
 
     Args:
-        by_query: (nodes x answers) each, 0 and inf where nothing is known.
+        geography: the units.
+        schema: the cells, of which the queries are.
+        by_query: the limits by query, lower and upper, (nodes x answers) each; 0 and inf where nothing is known.
 
     Examples:
         >>> limits = {"geoid": ["01001"], "query": ["sex"], "answer": ["female"], "lower": [0], "upper": [50]}
@@ -59,8 +62,10 @@ class AnswerLimits:
             table: an Arrow table, a DataFrame, a mapping of columns, or the path of a Parquet or CSV file. ``answer``:
                 the answer's name, its categories joined by "_" (`Query.labels`). ``lower`` and ``upper``: whole
                 numbers; empty where there is no limit.
-            closed: queries of which the table lists all that there is: where a unit has no row for an answer that
-                others of its level have one for, that answer is 0.
+            geography: the units.
+            schema: the cells, of which the queries are.
+            closed: queries of which the table is complete: where a unit has no row for an answer for which another unit
+                of its level has one, the answer is 0.
 
         Raises `DataError` naming the row for a unit, query, answer or number that cannot be, for limits that cross and
         for two rows of one answer; `ConfigError` for a closed query that the table does not name.
@@ -94,7 +99,7 @@ class AnswerLimits:
                 place = node, answers[query][answer]
                 if listed[query][place]:
                     raise DataError(
-                        f"{where}: {geography.describe(node)}, {shown(answer)} has a row before; give it one", row=row
+                        f"{where}: {geography.describe(node)}, {shown(answer)} has two rows; give it one", row=row
                     )
                 listed[query][place] = True
                 low, high = _limit(lower, 0.0, row), _limit(upper, np.inf, row)
@@ -121,8 +126,8 @@ class AnswerLimits:
         return f"AnswerLimits({', '.join(query.name for query in self.by_query)})"
 
     def require_possible(self) -> None:
-        """Refuse limits that no table can keep: those of a unit against each other's and its children's, and against
-        the schema's zeros. Raises `DataError` naming the unit and the query, with both sides.
+        """Refuse limits that no table can keep: contradictions among a unit's limits, with its children's, and with the
+        schema's structural zeros. Raises `DataError` naming the unit and the query, with both sides.
         """
         cells = self.schema.possible_cells()
         for query, (low, _) in self.by_query.items():
@@ -132,7 +137,7 @@ class AnswerLimits:
                 node, answer = int(wrong[0, 0]), int(empty[wrong[0, 1]])
                 raise DataError(
                     f"{self.geography.describe(node)}, query {query.name!r}, {query.labels()[answer]!r}: it must be at "
-                    f"least {low[node, answer]:.0f}, and the schema's zeros say that there is none; correct one of them"
+                    f"least {low[node, answer]:.0f}, but it is a structural zero of the schema; correct one of them"
                 )
         try:
             Conditions.of(self.geography.tree, [{}] * self.geography.tree.n_levels, self.by_query)
@@ -173,7 +178,7 @@ class AnswerLimits:
 
 
 def _batches(table: Any) -> Iterator[dict[str, list[Any]]]:
-    """The columns by name, some rows at a time; of the first three every value is a text."""
+    """The columns by name, in batches; the first three as text."""
     if isinstance(table, str | Path):
         for batch in table_batches(require_file(table), LIMITS_COLUMNS, kept=False):
             yield from _batches(pa.Table.from_batches([batch]))

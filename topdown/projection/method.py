@@ -1,4 +1,4 @@
-"""The projection methods, as values: what each solves, how its solution is certified, its variance, its program."""
+"""The projection methods as values: the solvers of each, how solutions are certified, their variance, their program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from topdown.workload import Query
 
 
 class Problem(NamedTuple):
-    """What a projection of the cells alone is given: values and variances (cells x nodes; variances also (nodes,)) on a
+    """The input of a projection of the cells alone: values and variances (cells x nodes; variances also (nodes,)) on a
     tree.
 
     ``lower``: lower bounds in place of 0, see `invariants.lower_bounds`; None where they are 0.
@@ -60,8 +60,8 @@ Given = TypeVar("Given")
 
 
 class Program(NamedTuple, Generic[Given]):
-    """What a method minimises, stated so that any solver can: the sum over nodes i and queries q of
-    |A_q x_i - y_iq|^2 / v_iq where families add up; of a `Problem` of the cells alone, each cell by itself.
+    """The program of a method, in a form that any solver can solve: minimise the sum over nodes i and queries q of |A_q
+    x_i - y_iq|^2 / v_iq where families add up; for a `Problem` of the cells alone, each cell by itself.
 
     ``given``: y and v, of the cells or of queries level by level. ``by_family``: from the root family by family, the
     parent's value held; else over the whole tree at once. ``open_leaves`` (cells x nodes), of the cells alone: the
@@ -75,7 +75,7 @@ class Program(NamedTuple, Generic[Given]):
 
 
 class CvxpySolver(NamedTuple):
-    """A solver that cvxpy knows, by its name, and what it is told beside the program."""
+    """A solver of cvxpy, by its name, and its options."""
 
     name: str
     options: dict[str, Any]
@@ -119,7 +119,7 @@ _SHAPES = {
     "histograms": "several queries without x >= 0",
     "families": "several queries, or answers within limits, with x >= 0",
 }
-"""What is solved by which of a method's solvers."""
+"""The shapes of workload of a method's solvers, in words."""
 
 BoolArray = npt.NDArray[np.bool_]
 Taken = TypeVar("Taken")
@@ -130,10 +130,9 @@ Stated = TypeVar("Stated")
 class Method:
     """A projection method: a solver of every shape of workload that it takes, and None of those that it refuses.
 
-    ``words``: what it solves. ``nonnegative``: whether it has x >= 0.
-    ``upward``: whether what was measured below a node takes part in its estimate. ``cells``: its solver where the cells
-    alone are measured; ``histograms``: of several queries without x >= 0; ``families``: of several queries, or of
-    answers within limits, with x >= 0.
+    ``words``: what it solves. ``nonnegative``: whether it has x >= 0. ``upward``: whether measurements below a node are
+    used for its estimate. ``cells``: its solver where the cells alone are measured; ``histograms``: of several queries
+    without x >= 0; ``families``: of several queries, or of answers within limits, with x >= 0.
     """
 
     name: str
@@ -146,7 +145,7 @@ class Method:
 
     @property
     def takes_order(self) -> bool:
-        """Whether it can settle some queries before others."""
+        """Whether it can make some queries non-negative before others."""
         return self.families is not None and self.families.check_pass is not None
 
     def for_cells(self) -> CellSolver:
@@ -245,8 +244,8 @@ def _whole_tree_program(problem: Problem) -> Program[Problem]:
 
 
 def upward_pass(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-    """Every node's best estimate from what was measured at and below it, its variance (inf where undetermined), and
-    the numbers of unmeasured leaves that leave it so.
+    """Every node's best estimate from what was measured at and below it, its variance (inf where undetermined), and the
+    numbers of unmeasured leaves because of which it is undetermined.
     """
     values, variance, tree = problem.values, problem.variance, problem.tree
     gains = upward_gains(variance, tree)
@@ -269,7 +268,7 @@ def _gls_top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> It
     values, variance, tree, _, lower = problem
     z, u, _ = upward_pass(problem)
     found = family_optimality(x, z, u, tree, lower, nonnegative=True, slack=slack)
-    # The upward pass is the program's own statement; what is exact is so by the measurements.
+    # The upward pass is part of the program; exact values are those of the measurements.
     exact = variance == 0
     return found if not exact.any() else _with_exact(found, x, values, exact, tree)
 
@@ -277,7 +276,7 @@ def _gls_top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> It
 def _with_exact(
     found: Iterator[Residuals], x: FloatArray, values: FloatArray, exact: BoolArray, tree: Tree
 ) -> Iterator[Residuals]:
-    """What was ``found`` of the upward pass's estimates, and by how much ``x`` is not what ``exact`` values are."""
+    """The residuals ``found`` for the upward pass's estimates, and the difference of ``x`` from ``exact`` values."""
     inner, allowed = [], np.zeros((*x.shape[:-1], tree.n_families))
     for one in found:
         nodes = slice(one.first, one.first + one.gap.shape[-1])
@@ -287,7 +286,7 @@ def _with_exact(
         if one.first >= tree.n_families:
             yield one
         else:
-            inner.append((nodes, one))  # The sums of their own families come with the families' children.
+            inner.append((nodes, one))  # The sums of their own families are checked with the families' children.
     for nodes, one in inner:
         yield one._replace(rounding=one.rounding + np.where(exact[..., nodes], allowed[..., nodes], 0.0))
 
@@ -325,7 +324,10 @@ GLS = Method(
     cells=CellSolver(gls, _whole_tree_residuals, least_squares_variance, _whole_tree_program),
     histograms=_WHOLE_TREE,
 )
-"""What every release has beside the method of its choice."""
+"""The estimates that every release has beside those of its method."""
+
+LINKED_METHOD = "top-down"
+"""The method that two linked tables are solved by (`projection.linked`); others are refused."""
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -359,10 +361,12 @@ METHODS: dict[str, Method] = {
         ),
     )
 }
-"""Every projection by its name: the only place where a name becomes a method."""
+"""Every projection method by its name."""
 
 BUILT_IN = MappingProxyType(dict(METHODS))
-"""The projections that every process knows which loads topdown, whatever was added to `METHODS` in another."""
+"""The methods that every process has after importing topdown, without those that were added to `METHODS` in one of
+them.
+"""
 
 
 def method_named(name: str) -> Method:

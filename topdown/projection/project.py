@@ -1,4 +1,4 @@
-"""project(): from measurements to consistent estimates, by the method and the engine that are asked for."""
+"""project(): consistent estimates from measurements, by a method and an engine."""
 
 from __future__ import annotations
 
@@ -59,26 +59,27 @@ def project(
     """The consistent values nearest to the measurements, in the sense of ``method``.
 
     Args:
+        measurements: the noisy values.
         method: "top-down" (family by family from the root), "gls" (whole tree, unbiased, no non-negativity),
             "gls-top-down" (the upward pass of gls, then family by family), "joint" (whole tree).
         nonnegative: with x >= 0; by default wherever the method has it.
-        engine: "tree" (exact, vectorised) or "cvxpy" (the same program stated in cvxpy and given to ``solver``, any
-            that is installed, with ``solver_options``).
-        weights: "variance" weighs by 1 / variance, "uniform" alike (what is exact stays exact and what was not
-            measured stays out).
-        limits: of queries' answers by node, which the estimate keeps; by the methods that go by families.
-        upward: "from LEVEL", of "gls-top-down" with x >= 0 and several queries, the level where its upward pass
-            starts: what is measured below it then serves to share out its counts and tells nothing of them. From
-            the leaves where it is left out.
-        order: of "top-down" and "gls-top-down" with x >= 0 and several queries, the names of those that are settled
-            first, one after the other, in the families of every level, or by level: x >= 0 is asked of a query's
-            answers alone, and these are kept when the next is settled. ``[]`` settles all at once. Where it is left
-            out the total goes first at the root, if it is measured there and not exact: at once x >= 0 over many
-            empty cells lifts it.
+        engine: "tree" (exact, vectorised) or "cvxpy" (the same program stated in cvxpy and given to ``solver``).
+        weights: "variance" weighs by 1 / variance, "uniform" weighs all measurements the same (exact values stay exact,
+            and unmeasured nodes have no weight).
+        solver: of engine "cvxpy", the name of any solver that cvxpy has installed.
+        solver_options: of engine "cvxpy", by name, given to the solver.
+        limits: of queries' answers by node, which the estimate keeps; only for methods that go family by family.
+        upward: "from LEVEL", for "gls-top-down" with x >= 0 and several queries: the level where its upward pass
+            starts, by default the leaves. Measurements below it then divide its counts among its units, and do not
+            change them.
+        order: for "top-down" and "gls-top-down" with x >= 0 and several queries: the names of the queries whose answers
+            are made non-negative first, one after the other, at every level or by level; each keeps its answers when
+            the next follows. ``[]`` makes all cells non-negative at once. By default the total comes first at the root,
+            if it is measured there and not exact, since x >= 0 over many empty cells would raise it.
 
     Returns an `Estimate` whose certificate was computed from the program. Raises `ConfigError` for an unknown name,
     `ProjectionError` naming the node when exact values contradict each other or the schema's zeros, when a solver
-    fails, or when it says that it succeeded and the certificate does not hold.
+    fails, or when it reports success and the certificate does not hold.
 
     Examples:
         >>> estimate = td.project(measurements, "gls-top-down", nonnegative=True)
@@ -139,7 +140,7 @@ def project(
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """What is to be projected, and how."""
+    """The arguments of a projection."""
 
     measurements: Measurements
     method: Method
@@ -149,12 +150,12 @@ class _Asked:
     solver: CvxpySolver
 
     def tolerance(self, exact: float = TOLERANCE) -> float:
-        """The certificate's: ``exact``, or that of a solver."""
+        """The tolerance of the certificate: ``exact``, or that of a solver."""
         return SOLVER_TOLERANCE if self.engine == "cvxpy" else exact
 
 
 class _Solution(NamedTuple):
-    """What the shapes of workloads differ in; the fields are those of `Estimate`."""
+    """The fields of `Estimate` that depend on the shape of the workload."""
 
     values: FloatArray
     certificate: Certificate
@@ -165,7 +166,7 @@ class _Solution(NamedTuple):
 
 
 def _of_cells(asked: _Asked) -> _Solution:
-    """The cells alone were measured: block by block, and nothing for a cell that is impossible."""
+    """For measurements of the cells alone: block by block, without structural zeros."""
     own, measurements = asked.method.for_cells(), asked.measurements
     shape = (measurements.geography.n_nodes, len(measurements.cells))
     blocks = list(measurements.blocks())
@@ -214,7 +215,7 @@ def _of_histograms(asked: _Asked) -> _Solution:
     known = asked.weights == "variance" or are_one(variances_of(measured))
     if known and asked.weights != "variance":
         _, covariance = own.solve(tree, components, measured)
-    # What exact answers settle is exact by every method, also by one that knows no covariance.
+    # What exact answers determine is exact by every method, also by one without a covariance.
     settled = covariance or least_squares(
         tree, components, [{q: one.variance for q, one in level.items()} for level in weighted], upward=True
     )
@@ -246,8 +247,9 @@ def _of_families(asked: _Asked, limits: AnswerLimits | None, upward: str | None,
 
 
 def _of_all_cells(parts: Sequence[Any], blocks: Sequence[slice], shape: tuple[int, int], impossible: Any) -> Any:
-    """What is known of ``blocks`` of cells, each (nodes, 1) or (nodes, cells of the block), one for all of them or one
-    for each, and what is true of the cells that are in none: (nodes, cells)."""
+    """A table (nodes, cells) from the values of ``blocks`` of cells, each (nodes, 1) or (nodes, cells of the block),
+    and one value for the cells that are in no block.
+    """
     if sum(cells.stop - cells.start for cells in blocks) == shape[1]:
         return np.broadcast_to(np.concatenate(parts, axis=1), shape)
     found = np.full(shape, impossible)
@@ -271,8 +273,9 @@ def _variance(problem: Problem, true: FloatArray, own: CellSolver, weights: str)
 
 
 def certified(problem: Problem, x: FloatArray, own: CellSolver, tolerance: float = TOLERANCE) -> Certificate:
-    """The certificate of ``x`` (cells x nodes) as the solution of a method's own program: of some cells at once as what
-    is optimal to rounding, or else, cell by cell, as what a solver found to its tolerance."""
+    """The certificate of ``x`` (cells x nodes) as the solution of a method's own program: for batches of cells as
+    optimal to rounding, or else, cell by cell, as optimal to a solver's tolerance.
+    """
     at_once = max(1, _VALUES_AT_ONCE // x.shape[1])
     certificates = []
     for first in range(0, len(x), at_once):

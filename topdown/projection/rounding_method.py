@@ -1,4 +1,4 @@
-"""The ways from consistent fractions to consistent whole numbers, as values: what each takes, and from what."""
+"""The roundings from consistent fractions to consistent whole numbers, as values."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SHAPES = {"cells": "estimates of cells", "families": "histograms family by fami
 
 @dataclass(frozen=True)
 class Rounding:
-    """A way to round, and None of what it does not take. ``words``: what it gives.
+    """A rounding; a shape of workload that it does not take is None. ``words``: a description.
 
     ``cells``: whole numbers >= 0 (cells x nodes) near consistent values (cells x nodes), with which every family adds
     up; the source breaks ties; values marked exact (cells x nodes, or None) are whole already and stay. An executor's
     threads, where there is one, may work on it. ``families``: the whole histograms of a family from its network;
-    ``whole_total``: whether a root's total is rounded before the rest is settled (`passes.in_order`).
+    ``whole_total``: whether a root's total is rounded before the rest (`passes.in_order`).
     """
 
     name: str
@@ -63,7 +63,7 @@ def _by_family(
     values: FloatArray, tree: Tree, source: Source, exact: Exact, executor: Executor | None = None
 ) -> IntArray:
     result = np.empty(values.shape, np.int64)
-    # Cell by cell, for the sake of memory.
+    # Cell by cell, to save memory.
     for cell in range(len(values)):
         whole, lower, kept = values[cell][None], None, None
         if exact is not None:
@@ -91,7 +91,7 @@ ROUNDINGS: dict[str, Rounding] = {
         Rounding("unbiased", "random whole numbers whose expectation is the fractional ones", families=unbiased),
     )
 }
-"""Every rounding by its name: the only place where a name becomes one."""
+"""Every rounding by its name."""
 
 
 def rounding_named(name: str) -> Rounding:

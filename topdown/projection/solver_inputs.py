@@ -1,5 +1,6 @@
-"""What measurements state for a solver, by the shape of the workload: cells one by one, answers level by level, and
-what the way down by families needs."""
+"""Measurements as input of solvers, by the shape of the workload: cells one by one, answers level by level, and the
+input of the descent by families.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def stated(measurements: Measurements, weights: str, *, nonnegative: bool, cells
 
 
 def of_cells(variance: FloatArray, cells: Any) -> FloatArray:
-    """(nodes,), or of (nodes, cells) those of some cells, cells first."""
+    """An array (nodes,) as it is; of one (nodes, cells) some cells, cells first."""
     return np.ascontiguousarray(variance.T[cells]) if variance.ndim == 2 else variance
 
 
@@ -63,7 +64,7 @@ def answers_by_level(measurements: Measurements, weights: str = "variance") -> l
                         "query; give every query's own"
                     )
                 variance = variance[:, 0]
-            # Whole numbers stay as they are: as floating-point numbers they would be held twice.
+            # Integers are kept: as floats they would be in memory twice.
             known = Answers(one.values, np.asarray(variance, dtype=np.float64))
             entries[query] = weighted_answers(known, weights)
         found.append(entries)
@@ -81,7 +82,7 @@ def weighted(variance: FloatArray, weights: str) -> FloatArray:
 
 
 def are_one(variances: FloatArray) -> bool:
-    """Whether uniform weights are those of the variances: all finite positive ones are the same."""
+    """Whether the variances already give uniform weights: all finite positive ones are equal."""
     noisy = variances[(variances > 0) & np.isfinite(variances)]
     return bool(noisy.size == 0 or (noisy == noisy[0]).all())
 
@@ -94,11 +95,11 @@ def descent_of(
     upward: str | None = None,
     order: Order | None = None,
 ) -> Descent:
-    """What the way down needs of measurements.
+    """The input of the descent by families, from measurements.
 
-    ``upward``: where the upward pass starts (`upward_start`). ``order``: the queries that are settled first (`passes`).
-    Raises `Contradiction` for exact answers and limits that cannot be, `ConfigError` for an ``upward`` or an ``order``
-    that makes no sense.
+    ``upward``: where the upward pass starts (`upward_start`). ``order``: the queries that are made non-negative first
+    (`passes`). Raises `Contradiction` for exact answers and limits that cannot be, `ConfigError` for an ``upward`` or
+    an ``order`` that makes no sense.
     """
     levels = measurements.geography.levels
     start = start_of(levels, method, upward)

@@ -1,9 +1,9 @@
-"""Where the upward pass of a projection starts: at the leaves, or at a level that is named, as ``upward`` says.
+"""Where the upward pass of a projection starts: at the leaves, or at the level that ``upward`` names.
 
 "from tract": every node down to the tracts is estimated from what was measured at and below it, down to the tracts;
-below them every family is projected with its own answers alone. That is least squares of the tree down to the tracts,
-and then family by family: the limit of whole-tree least squares in which the variances of each level below grow beyond
-all those above it.
+below them every family is projected with its own answers alone. This is least squares of the tree down to the tracts,
+and then family by family: the limit of whole-tree least squares in which the variances of each lower level become
+infinitely large relative to those above.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _FROM = "from "
 
 
 def start_of(levels: Sequence[str], method: Method, upward: str | None = None) -> int:
-    """The number of the level whose nodes tell of themselves by their own answers alone, and of those above: that of
-    the leaves where nothing is said; the root's, 0, for a method that has no upward pass.
+    """The number of the level where the upward pass starts, whose nodes use only their own answers: by default that of
+    the leaves; the root's, 0, for a method that has no upward pass.
 
     ``upward``: "from LEVEL". Raises `ConfigError` for a level that there is not or that leaves nothing to choose, and
     for a method that has no upward pass by families.
@@ -47,26 +47,25 @@ def start_named(levels: Sequence[str], upward: str) -> int:
     require_known(level, levels, "level of upward")
     start = list(levels).index(level)
     if start == 0:
-        raise ConfigError(f"{asked}: nothing would go up to the root; that is method 'top-down', take it instead")
+        raise ConfigError(f"{asked}: the upward pass would have no levels; take method 'top-down' instead")
     if start == len(levels) - 1:
-        raise ConfigError(
-            f"{asked}: {shown(level)} is the lowest level, from which everything goes up; leave upward out"
-        )
+        raise ConfigError(f"{asked}: {shown(level)} is the lowest level, which is the default; leave upward out")
     return start
 
 
 def require_determined(levels: Sequence[str], asked: Sequence[Iterable[Query]], start: int) -> None:
-    """Refuse a start at a level that says nothing of what levels below it are asked: ``asked``, by level. What alone
-    tells it would not go up. Raises `ConfigError`.
+    """Refuse a start at a level whose measurements do not determine a query that levels below it measure, because the
+    only information on it would not be used above. ``asked``: the queries by level. Raises `ConfigError`.
     """
     if start == 0:
-        return  # a method without an upward pass: whose levels each tell of themselves
+        return  # a method without an upward pass: every level has its own answers
     own = list(asked[start])
     for level, queries in zip(levels[start + 1 :], asked[start + 1 :], strict=True):
         for query in queries:
             if not any(query.is_part_of(mine) for mine in own):
                 raise ConfigError(
                     f"upward = {shown(_FROM + levels[start])}: level {shown(level)} measures {shown(query.name)}, "
-                    f"which nothing that level {shown(levels[start])} measures tells, and what is measured below it "
-                    f"does not go up; give {shown(levels[start])} a share of {shown(query.name)}, or leave upward out"
+                    f"which the queries of level {shown(levels[start])} do not determine, and measurements below it "
+                    f"are not used above; give {shown(levels[start])} a share of {shown(query.name)}, or leave "
+                    "upward out"
                 )

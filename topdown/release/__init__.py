@@ -1,1 +1,3 @@
-"""What is published: whole counts, their tables, the manifest, and the folder that appears whole or not at all."""
+"""What is published: whole counts, their tables, the manifest, and the public folder, which appears complete or not at
+all.
+"""

@@ -1,6 +1,6 @@
-"""The tables of a release: a row per unit with the released counts, and beside them what was estimated of each.
+"""The tables of a release: a row per unit with the released counts, and beside them the estimates of each.
 
-What is asked for are sums of cells (`topdown.workload.answer_tables`). They are computed from the whole counts, so they
+The columns are sums of cells (`topdown.workload.answer_tables`). They are computed from the released counts, so they
 add up over units and over columns as these do.
 """
 
@@ -29,27 +29,40 @@ if TYPE_CHECKING:
 FOLDER = "tables"
 """Where a release's tables are, beneath its public directory."""
 
+AREAS = "areas"
+"""Where its tables of areas are."""
+
 ESTIMATED = "_estimates"
-"""How the name of a table's file of estimates ends."""
+"""The ending of the name of a table's file of estimates."""
 
 _NUMBERS_AT_ONCE, _NUMBERS_OF_A_GROUP = 1 << 22, 1 << 23
-"""Of estimates, of all cells; and of counts in a group of a table's rows, of the query with the most answers and the
-columns: readers and writers take some time for every group, and a small one is not compressed well."""
+"""The most estimates (of all cells) that are computed at once; and the most counts in a row group of a table. Every row
+group takes readers and writers some time, and a small one is not compressed well.
+"""
 
 
 def paths_of(table: AnswerTable) -> tuple[str, str]:
-    """The paths in the public directory of a table's counts and estimates, without what says the kind of file."""
+    """The paths in the public directory of a table's counts and estimates, without the ending for the kind of file."""
     return f"{FOLDER}/{table.stem}", f"{FOLDER}/{table.stem}{ESTIMATED}"
 
 
-def table_batches(table: AnswerTable, release: Release) -> Iterator[pa.RecordBatch]:
-    """Rows ``geoid, level, name`` and a column of counts for every one of the table's, unit by unit from the root."""
+def area_paths(kind: str) -> tuple[str, str]:
+    """The paths of the files of a ``kind`` of areas, as `paths_of`."""
+    return f"{AREAS}/{kind}", f"{AREAS}/{kind}{ESTIMATED}"
+
+
+def table_batches(table: AnswerTable, release: Release, bounded: Bounded | None = None) -> Iterator[pa.RecordBatch]:
+    """Rows ``geoid, level, name`` and the table's columns of counts, unit by unit from the root; with ``bounded``, then
+    NAME_lower, NAME_upper and NAME_moe of each.
+    """
     answers = max(query.n_answers for query in table.queries)
     at_once = max(1, _NUMBERS_OF_A_GROUP // (answers + len(table.columns)))
     for nodes in runs(slice(0, release.geography.n_nodes), at_once):
         units = _units(release.geography, nodes, 1)
         counts = table_counts(table, release, nodes)
         arrays = {column.name: pa.array(counts[:, k]) for k, column in enumerate(table.columns)}
+        if bounded is not None:
+            arrays |= margin_columns(bounded.at(release, nodes), [column.name for column in table.columns])
         yield pa.RecordBatch.from_pydict({**units, **arrays})
 
 
@@ -62,19 +75,19 @@ def estimate_batches(
     intervals: Intervals | None,
     levels: Sequence[int],
 ) -> Iterator[pa.RecordBatch]:
-    """Rows ``geoid, level, name, column, value, LINEAR, sd[, moe[, lower, upper]]`` for every unit that is estimated
-    and column of the table.
+    """Rows ``geoid, level, name, column, value, LINEAR, sd[, moe[, lower, upper]]`` for every unit with estimates and
+    every column of the table.
 
-    ``value``: the released count; ``linear_name``: what the estimate by least squares is called; ``sd``: its standard
-    deviation, ``moe`` its margin of error, as many of these as ``reach`` says, both missing where they are not known;
-    ``lower`` and ``upper``: the interval of the true count, where ``intervals`` are known. These three are missing at
-    other levels than those numbered ``levels``, and there are no such columns where there are no such levels.
+    ``value``: the released count; ``linear_name``: the column name of the estimate by least squares; ``sd``: its
+    standard deviation; ``moe``: its margin of error, as many standard deviations as ``reach`` says; both missing where
+    they are not known; ``lower`` and ``upper``: the interval of the true count, where ``intervals`` are known. These
+    three are missing at levels whose number is not in ``levels``; without ``levels`` the columns are left out.
     """
     names = pa.array([column.name for column in table.columns])
     columns = [(column.query, column.answer) for column in table.columns]
     laws = None if intervals is None else intervals.laws
     cells = max(query.schema.n_cells for query in table.queries)
-    # Of a very large release the upper levels are estimated alone.
+    # A very large release has estimates of its upper levels only.
     for nodes in runs(slice(0, linear.geography.n_nodes), max(1, _NUMBERS_AT_ONCE // (cells + len(names)))):
         values, variance = estimated(table, linear, nodes)
         with np.errstate(invalid="ignore"):
@@ -111,12 +124,27 @@ class Bounded:
     levels: Sequence[int]
 
     def at(self, release: Release, nodes: slice) -> BoundedCounts:
-        """Its columns at ``nodes``."""
+        """The table's columns at ``nodes``."""
         counts = table_counts(self.table, release, nodes)
         values, variance = estimated(self.table, self.linear, nodes)
         lower, upper = bounds_at(nodes, self.intervals, self.levels, values, variance, counts)
         with np.errstate(invalid="ignore"):
             return BoundedCounts(counts, np.sqrt(variance), lower, upper)
+
+
+class AreaCounts(NamedTuple):
+    """The areas of one ``kind``: the columns of a ``table`` at the root and at every area of a ``release`` of these,
+    the ``linear`` estimates of them, how far the errors of these ``reach``, what bounds the counts (``bounded``, None
+    where there are no margins), and the numbers of the ``levels`` with margins of error.
+    """
+
+    kind: str
+    table: AnswerTable
+    release: Release
+    linear: Estimate | LinearAnswers
+    reach: Reach
+    bounded: Bounded | None
+    levels: Sequence[int]
 
 
 class BoundedCounts(NamedTuple):
@@ -138,8 +166,8 @@ class BoundedCounts(NamedTuple):
 def margin_columns(
     found: BoundedCounts, names: Sequence[str], places: Sequence[int] | None = None, *, reliability: bool = False
 ) -> dict[str, pa.Array]:
-    """The columns NAME_lower, NAME_upper and NAME_moe of what is called ``names``, with ``reliability`` also NAME_cv
-    and NAME_reliability; ``places``: where they are in ``found``, by default in its order.
+    """The columns NAME_lower, NAME_upper and NAME_moe for each of ``names``, with ``reliability`` also NAME_cv and
+    NAME_reliability; ``places``: the column of ``found`` that belongs to each name, by default in order.
     """
     columns = {}
     for k, name in zip(range(len(names)) if places is None else places, names, strict=True):
@@ -159,8 +187,8 @@ def bounds_at(
     variance: FloatArray,
     counts: IntArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """The ends of the ``intervals`` at ``nodes`` about the estimates ``values`` with their ``variance``, with the
-    released ``counts`` inside; missing (NaN) at other levels than those numbered ``levels``. All (nodes x columns).
+    """The ends of the ``intervals`` at ``nodes`` around the estimates ``values`` with their ``variance``, widened to
+    hold the released ``counts``; missing (NaN) at levels whose number is not in ``levels``. All (nodes x columns).
     """
     lower, upper = (np.full(values.shape, np.nan) for _ in range(2))
     for part in intervals.tree.within(nodes, levels):
@@ -195,7 +223,7 @@ def estimated(table: AnswerTable, linear: Estimate | LinearAnswers, nodes: slice
 
 
 def _units(geography: Geography, nodes: slice, times: int) -> dict[str, pa.Array]:
-    """The columns that say which unit a row is of, each unit ``times`` times."""
+    """The columns that name a row's unit, each unit ``times`` times."""
     numbers = np.arange(nodes.start, nodes.stop)
     level = levels_of(geography, nodes)
     known, several = geography.names, times > 1

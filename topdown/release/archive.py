@@ -1,4 +1,4 @@
-"""A release as one ZIP file: written for whoever sends it on, and unpacked again before it is verified."""
+"""A release as one ZIP file: written to be sent on, and unpacked before it is verified."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ARCHIVE = "release.zip"
 _FOLDER = "public"
 _MOST_FILES, _LARGEST_NAME = 1 << 20, 400
 _BEGINNING = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a ZIP file knows: the same release gives the same bytes."""
+"""The earliest time that a ZIP file can state. All entries have it, so that the same release gives the same bytes."""
 _PACKED = (".parquet",)
-"""What is compressed already."""
+"""Endings of files that are compressed already."""
 
 STRAY = (".DS_Store", "Thumbs.db", "desktop.ini")
-"""What file managers leave in folders, and in archives that they make; archives of macOS have `_STRAY_FOLDER` too."""
+"""Files that file managers leave in folders and archives; archives of macOS have `_STRAY_FOLDER` too."""
 _STRAY_FOLDER = "__MACOSX"
 
 
@@ -42,7 +42,7 @@ def write_archive(public: Path, path: Path) -> Path:
                 entry = zipfile.ZipInfo(str(name), _BEGINNING)
                 entry.external_attr = 0o100644 << 16
                 entry.compress_type = zipfile.ZIP_STORED if one.suffix in _PACKED else zipfile.ZIP_DEFLATED
-                entry.file_size = one.stat().st_size  # beyond 2^31 the entry is of another kind
+                entry.file_size = one.stat().st_size  # entries beyond 2^31 bytes have another header
                 with one.open("rb") as source, archive.open(entry, "w") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
     return path
@@ -50,10 +50,11 @@ def write_archive(public: Path, path: Path) -> Path:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """The directory of the release in the ZIP file at ``path``, for as long as the block runs.
+    """The release in the ZIP file at ``path``, unpacked into a temporary directory for as long as the block runs.
 
-    The release is where its manifest is, once in the archive; what file managers add is left out. Raises `DataError`
-    for what is no archive of a release, for names that lead elsewhere, and for more than there is room for.
+    The release is the folder of the one manifest in the archive; files that file managers add are left out. Raises
+    `DataError` for a file that is no archive of a release, for names that lead out of the folder, and for more bytes
+    than there is room for.
     """
     with tempfile.TemporaryDirectory(prefix="topdown-") as place:
         try:
@@ -93,7 +94,7 @@ def _unpack(path: Path, archive: zipfile.ZipFile, place: Path) -> Path:
 
 
 def _copy(source: IO[bytes], file: IO[bytes], size: int) -> None:
-    """At most as much as is said: an entry may unpack to more."""
+    """Copy at most ``size`` bytes; an entry may unpack to more than its header says."""
     left = size
     while left > 0:
         piece = source.read(min(left, 1 << 20))

@@ -1,9 +1,9 @@
-"""A release for catalogues and other people's programs, by the standards of the W3C.
+"""Descriptions of a release for catalogues and other programs, by standards of the W3C and MLCommons.
 
 `csv-metadata.json` describes the text tables by CSV on the Web (CSVW, W3C Recommendation of 17 December 2015);
-`dcat.jsonld` the release as a data set of a catalogue by DCAT (version 3), as JSON-LD that needs no network to be read;
-`croissant.json` as a data set for machine learning by Croissant 1.0 (MLCommons), its tables with the types of their
-columns.
+`dcat.jsonld` describes the release as a data set of a catalogue by DCAT (version 3), in JSON-LD that needs no network
+to be read; `croissant.json` describes it as a data set for machine learning by Croissant 1.0 (MLCommons), with the
+types of all columns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from topdown.config.derivation import CatalogueOptions
 
 CSVW = "csv-metadata.json"
-"""What programs look for beside a CSV file, by the recommendation."""
+"""The name of the file that programs look for beside a CSV file, by the recommendation."""
 
 DCAT = "dcat.jsonld"
 
@@ -35,7 +35,7 @@ _MEDIA_TYPES = "https://www.iana.org/assignments/media-types/"
 _SHA256 = "http://spdx.org/rdf/terms#checksumAlgorithm_sha256"
 _KINDS = {"string": "string", "integer": "integer", "number": "double"}
 _XSD = {4: "gYear", 7: "gYearMonth", 10: "date"}
-"""XML Schema's types of a year, a month and a day, by how many signs they are written in."""
+"""XML Schema's types of a year, a month and a day, by the number of characters."""
 
 
 def csvw(title: str, package: Mapping[str, Any], catalogue: CatalogueOptions) -> dict[str, Any]:

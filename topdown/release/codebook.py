@@ -1,4 +1,5 @@
-"""The codebook of a release: what every file and column is, in words (METHODS.md) and for programs (datapackage.json).
+"""The codebook of a release: the meaning of every file and column, in words (METHODS.md) and for programs
+(datapackage.json).
 
 The second follows the Data Package standard, version 2 (Frictionless Data), which many tools read.
 """
@@ -14,11 +15,12 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from topdown.geography.geography import Geography
+from topdown.geography.unit_sums import NOWHERE
 from topdown.machine.files import file_digest
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import gain, groups, law_of, levels_taken
-from topdown.release.answer_files import paths_of
+from topdown.release.answer_files import AreaCounts, area_paths, paths_of
 from topdown.release.known_variances import measured_queries
 from topdown.release.layouts import WITH_RECORDS
 from topdown.release.manifest import Description
@@ -34,42 +36,49 @@ if TYPE_CHECKING:
 
 
 class Described(NamedTuple):
-    """What a release says of a table of its own: its ``title``, and the meaning of ``columns`` with their unit."""
+    """The description of a table: its ``title``, and the meaning of its ``columns`` with their unit."""
 
     title: str
     columns: Mapping[str, tuple[str, str | None]]
 
 
 Own = Mapping[str, Described]
-"""What a release says of its own tables, by file."""
+"""The descriptions of the tables that only this release has, by file."""
 
 _COUNT = "count"
 _SQUARED = "count squared"
 _ONE = "1"
 
 FILES = {
-    "measurements.parquet": "What was measured: signed counts with their noise, of which all else is computed.",
+    "measurements.parquet": "The measurements: counts with noise, which may be negative. All other files are "
+    "computed from them.",
     "estimates.parquet": "Consistent estimates: by least squares, with their variances, and non-negative.",
     "estimates.csv": "estimates.parquet as text.",
     "release.parquet": "The release: whole, non-negative counts that add up from the leaves to the root.",
     "release.csv": "release.parquet as text.",
     "release_wide.parquet": "The release with one row per unit, a column per count, and then their margins of error.",
     "release_wide.csv": "release_wide.parquet as text.",
-    "limits.parquet": "What answers are at least and at most, as was known to everybody before.",
+    "limits.parquet": "Public limits of answers: the least and the most that each can be.",
     "geography.parquet": "Every unit with its level, the unit that it lies in, and its name.",
 }
-"""Every table that a release may have."""
+"""The title of every table that a release may have."""
 
 MEANINGS: dict[str, tuple[str, str | None]] = {
-    "geoid": ("the unit's GEOID, a text: leading zeros belong to it", None),
+    "tree": (
+        "the tree of the row: the published one, the spine on which the measurements were made, or a kind of "
+        "areas; all "
+        "have the same leaves",
+        None,
+    ),
+    "geoid": ("the unit's GEOID, as text with its leading zeros", None),
     "level": ("the unit's level", None),
     "parent": ("the GEOID of the unit that this one lies in; missing at the root", None),
-    "name": ("what the unit is called; missing where that is not known", None),
-    "query": ("the query that was asked", None),
+    "name": ("the name of the unit; missing where it is not known", None),
+    "query": ("the query", None),
     "cell": ("what was counted", None),
     "answer": ("the answer's categories, joined", None),
-    "lower": ("what the answer is at least", _COUNT),
-    "upper": ("what the answer is at most; missing where no such limit is known", _COUNT),
+    "lower": ("the least that the answer can be", _COUNT),
+    "upper": ("the most that the answer can be; missing where no such limit is known", _COUNT),
     "unbiased": ("estimate by least squares over all levels, which adds up and is unbiased; may be negative", _COUNT),
     "least_squares": ("estimate by least squares over all levels, which adds up; biased, its noise is bounded", _COUNT),
     "non_negative": ("estimate that adds up and is 0 or more; biased upwards where counts are small", _COUNT),
@@ -87,10 +96,10 @@ MEANINGS: dict[str, tuple[str, str | None]] = {
         None,
     ),
 }
-"""What the columns of all tables mean, and their unit."""
+"""The meaning and the unit of the columns of all tables."""
 
 _VALUES = {
-    "measurements": ("the count with its noise, signed; exact where the variance is 0", _COUNT),
+    "measurements": ("the count with its noise, which may be negative; exact where the variance is 0", _COUNT),
     "release": ("the released count: whole, 0 or more, adding up", _COUNT),
 }
 _VARIANCES = {
@@ -104,17 +113,17 @@ _MARGINS = {
     "sd": ("the standard deviation of the estimate by least squares", _COUNT),
     "lower": ("the least true count within the margin of error, see below", _COUNT),
     "upper": ("the greatest true count within the margin of error", _COUNT),
-    "moe": ("half of upper less lower: one number for the margin, of which the ends are the exact statement", _COUNT),
+    "moe": ("half of upper less lower: the margin as one number; lower and upper are the exact statement", _COUNT),
 }
 
 _NO_KEYS = ("level", "parent", "name", "reliability")
-"""Columns of text that tell no row from another."""
+"""Columns of text that are no part of a row's key."""
 
 _TYPES = {"string": "string", "int64": "integer", "double": "number"}
 
 
 def meaning(file: str, column: str, own: Own) -> tuple[str, str | None]:
-    """What ``column`` of ``file`` means, and its unit, if it has one."""
+    """The meaning of ``column`` of ``file``, and its unit, if it has one."""
     if file in own:
         return own[file].columns.get(column) or MEANINGS[column]
     table = file.split(".")[0].split("_")[0]
@@ -128,32 +137,48 @@ def meaning(file: str, column: str, own: Own) -> tuple[str, str | None]:
 
 
 def own_tables(about: Description) -> Own:
-    """What a release says of tables that not every release has: of counts by attribute, and of answers."""
+    """The descriptions of tables that not every release has: of counts by attribute, and of answers."""
     found = dict(_with_records(about.schema) if about.layout is WITH_RECORDS else {})
     if about.config.output.wide:
         found |= _wide(wide_table(about.measurements.cells, about.schema, about.tables))
     if about.config.output.replicates:
-        found |= _replicates(about.config.output.replicates)
+        found |= _replicates(about)
     for table in about.tables:
         found |= _counted_table(table)
         if about.reach is not None:
-            found |= _estimated_table(table, about.linear_name, about.config.output.confidence, about.reach)
+            paths = paths_of(table)
+            found |= _estimated_table(paths, table.name, about.linear_name, about.config.output.confidence, about.reach)
+    for areas in about.areas:
+        found |= _of_areas(areas, about.linear_name, about.config.output.confidence)
     return found
 
 
+def _of_areas(areas: AreaCounts, linear_name: str, confidence: float) -> Own:
+    """What the files of areas of one kind are."""
+    paths, columns = area_paths(areas.kind), _wide(areas.table)[WIDE].columns
+    title = (
+        f"The released counts of the areas of kind {areas.kind}, and of what lies in none ({NOWHERE}), a row per area."
+    )
+    counted = {
+        f"{paths[0]}.parquet": Described(title, columns),
+        f"{paths[0]}.csv": Described(f"{paths[0]}.parquet as text.", columns),
+    }
+    return {**counted, **_estimated_table(paths, areas.kind, linear_name, confidence, areas.reach)}
+
+
 def _with_records(schema: Schema) -> Own:
-    """What the rows of a release of several queries are."""
+    """The description of the rows of a release of several queries."""
     columns: dict[str, tuple[str, str | None]] = {
         attribute.name: (f"the records' category, one of {len(attribute.categories)}", None)
         for attribute in schema.attributes
     }
     columns["count"] = ("how many records the unit has in these categories: whole, above 0, adding up", _COUNT)
-    title = "The release: whole counts that add up from the leaves to the root; what has no row is 0."
+    title = "The release: whole counts that add up from the leaves to the root; a cell without a row is 0."
     return {"release.parquet": Described(title, columns), "release.csv": Described(FILES["release.csv"], columns)}
 
 
 def _wide(table: AnswerTable) -> Own:
-    """What the columns of the wide table are, all that may be there."""
+    """The description of all columns that the wide table may have."""
     columns: dict[str, tuple[str, str | None]] = {}
     for name in (column.name for column in table.columns):
         columns[name] = f"released count of {name!r}: whole, 0 or more, adding up", _COUNT
@@ -162,12 +187,17 @@ def _wide(table: AnswerTable) -> Own:
     return {name: Described(FILES[name], columns) for name in (WIDE, WIDE_CSV)}
 
 
-def _replicates(number: int) -> Own:
-    """What the columns of the replicates are."""
-    said = "a whole table that is plausible given the measurements, adding up; not a margin of error, and no release"
-    columns: dict[str, tuple[str, str | None]] = {f"rep{k}": (said, _COUNT) for k in range(1, number + 1)}
+def _replicates(about: Description) -> Own:
+    """The description of the columns of the replicates."""
+    said = "a whole table drawn around the estimates, adding up; not a margin of error, and no release"
+    numbers = range(1, about.config.output.replicates + 1)
+    columns: dict[str, tuple[str, str | None]] = {f"rep{k}": (said, _COUNT) for k in numbers}
     columns["value"] = _VALUES["release"]
-    title = "Whole tables drawn around the estimates, a column each, for what no formula has an interval for."
+    title = "Whole tables drawn around the estimates, a column each, for statistics without a formula for their margin."
+    if about.layout is WITH_RECORDS:
+        columns |= _with_records(about.schema)["release.parquet"].columns
+        columns["count"] = ("the released count in these categories; 0 where a table alone has records", _COUNT)
+        title += " A cell without a row is 0 in all of them."
     return {
         REPLICATES: Described(title, columns),
         REPLICATES_CSV: Described(f"{REPLICATES} as text.", columns),
@@ -175,7 +205,7 @@ def _replicates(number: int) -> Own:
 
 
 def _counted_table(table: AnswerTable) -> Own:
-    """What the files of a table's counts are."""
+    """The description of the files of a table's counts."""
     counts, _ = paths_of(table)
     columns: dict[str, tuple[str, str | None]] = {one.name: (one.meaning, _COUNT) for one in table.columns}
     return {
@@ -184,11 +214,11 @@ def _counted_table(table: AnswerTable) -> Own:
     }
 
 
-def _estimated_table(table: AnswerTable, linear_name: str, confidence: float, reach: Reach) -> Own:
-    """What the files of the estimates beside a table are, whose margins of error are at ``confidence``, as ``reach``
-    says.
+def _estimated_table(paths: tuple[str, str], called: str, linear_name: str, confidence: float, reach: Reach) -> Own:
+    """The description of the files of the estimates of a table, at ``paths``, with margins of error at ``confidence``,
+    as ``reach`` says.
     """
-    counts, estimates = paths_of(table)
+    counts, estimates = paths
     beside: dict[str, tuple[str, str | None]] = {
         "column": (f"the column of {counts}.parquet that the row is about", None),
         "value": ("the released count: whole, 0 or more, adding up", _COUNT),
@@ -200,7 +230,7 @@ def _estimated_table(table: AnswerTable, linear_name: str, confidence: float, re
         ),
         **{end: _MARGINS[end] for end in ("lower", "upper")},
     }
-    beside_them = Described(f"The estimates of table {table.name}, beside its released counts.", beside)
+    beside_them = Described(f"The estimates of table {called}, beside its released counts.", beside)
     return {
         f"{estimates}.parquet": beside_them,
         f"{estimates}.csv": Described(f"{estimates}.parquet as text.", beside),
@@ -208,7 +238,7 @@ def _estimated_table(table: AnswerTable, linear_name: str, confidence: float, re
 
 
 def _titles(files: Mapping[str, Path], own: Own) -> dict[str, str]:
-    """The tables among ``files`` with what they are, a release's own last."""
+    """The tables among ``files`` with their titles, those that only this release has last."""
     known = {name: title for name, title in FILES.items() if name in files}
     return known | {name: one.title for name, one in own.items() if name in files}
 
@@ -242,7 +272,7 @@ def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
         "title": title,
         "format": path.suffix.removeprefix("."),
         "mediatype": "text/csv" if is_text else "application/vnd.apache.parquet",
-        # Of Parquet the Frictionless library counts no bytes, and then calls these wrong; the manifest has them.
+        # The Frictionless library counts no bytes of Parquet files, and would call these wrong; the manifest has them.
         **(
             {"bytes": path.stat().st_size, "hash": f"sha256:{file_digest(path)}", "encoding": "utf-8"}
             if is_text
@@ -258,7 +288,7 @@ def _kinds(path: Path) -> pa.Schema:
 
 
 def _text_schema(path: Path) -> pa.Schema:
-    """Of a CSV file that Topdown wrote beside its Parquet file, whose kinds are its own."""
+    """The columns of a CSV file that Topdown wrote; the Parquet file beside it has their types."""
     beside = path.with_suffix(".parquet")
     if beside.exists():
         return _kinds(beside)
@@ -268,8 +298,8 @@ def _text_schema(path: Path) -> pa.Schema:
 
 
 def in_words(about: Description, files: Mapping[str, Path], own: Own) -> str:
-    """The codebook as Markdown: what has to be known first, the files, their columns, margins of error in paragraphs,
-    the noise, what is protected.
+    """The codebook as Markdown: first notices, then the files, their columns, margins of error, the noise, and what is
+    protected.
     """
     plan, measurements = about.plan, about.measurements
     margins = [about.margins["statement"], *about.margins["rule"]]
@@ -277,9 +307,9 @@ def in_words(about: Description, files: Mapping[str, Path], own: Own) -> str:
     lines = [f"# {f'{plain(title)}: methods' if title else 'Methods'}", ""]
     lines += [f"**{plain(notice)}**\n" for notice in about.origin.notices]
     lines += [
-        "What every column of the release means, how its margins of error are made, and the law of its noise; "
-        f"`{README}` says in plain words what it is. Rows go by level from the root and, among siblings, by GEOID, "
-        "which is text.",
+        "The meaning of every column of the release, how its margins of error are made, and the law of its noise. "
+        f"`{README}` introduces the release in plain words. Rows are in the order of levels from the root and, "
+        "among siblings, of GEOIDs, which are text.",
         "",
         "| file | what |",
         "|---|---|",
@@ -339,7 +369,7 @@ def _noise_rows(plan: Plan, geography: Geography) -> Iterator[str]:
 
 
 def _noise_row(plan: Plan, geography: Geography, level: str, query: str, taken: int) -> str:
-    """The law at the units of a level that took so many levels' shares of single children."""
+    """The row for the units of a level that have taken the shares of single children of so many levels."""
     noise = law_of(plan, geography.levels, level, query, taken)
     if noise is None:
         return f"| {_cell(level)}, single children | {_cell(query)} | not measured: their parent is | |"

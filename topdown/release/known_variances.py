@@ -1,4 +1,4 @@
-"""What a release says of measurements whose plan is not known: their variances, and no guarantee."""
+"""The statements of a release whose plan is not known: the variances of its measurements, and no guarantee."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from topdown.measurements.measurements import Measurements
 
 STATEMENT = (
-    "The plan under which these measurements were drawn is not known here, only their variances: what they protect, "
-    "and by how much, is for whoever drew them to say. Nothing else was computed from confidential counts."
+    "The plan under which these measurements were drawn is not known here, only their variances. Whoever drew them "
+    "has to state what they protect, and by how much. Nothing else was computed from confidential counts."
 )
 
 
 class MeasuredQuery(NamedTuple):
-    """A query at a level: how many ``units`` of it have an answer, how many of these ``exact`` ones, and the least and
-    the largest variance.
+    """A query at a level: how many ``units`` have an answer, how many of these have ``exact`` answers, and the least
+    and the largest variance.
     """
 
     level: str
@@ -49,7 +49,7 @@ def privacy_record(measurements: Measurements) -> dict[str, Any]:
 
 
 def exact_in_words(measurements: Measurements) -> list[str]:
-    """One sentence per query of which something is exact."""
+    """One sentence per query with exact answers."""
     return [
         f"The answers to query {one.query!r} at {one.exact:,} of {one.units:,} units of level {one.level!r} are exact "
         "and are not protected."

@@ -25,13 +25,15 @@ _ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 18, 1 << 22
 
 
 class Layout(NamedTuple):
-    """A kind of rows, by the ``name`` that manifests have of it. ``batches``: the rows of a release of some nodes, None
-    for all, with more columns (nodes x cells). ``divides``: whether rows go in several files where there are many.
+    """A layout of rows, with the ``name`` that manifests have for it. ``batches``: the rows of a release for some
+    nodes, None for all, with more columns (nodes x cells). ``divides``: whether many rows are divided into several
+    files. ``replicates``: the rows of a release with a column for each of some tables of the same units and cells.
     """
 
     name: str
     batches: Callable[[Release, Sequence[slice] | None, Mapping[str, Any]], Iterator[pa.RecordBatch]]
     divides: bool
+    replicates: Callable[[Release, Sequence[Release]], Iterator[pa.RecordBatch]]
 
 
 def _every_cell(release: Release, nodes: Sequence[slice] | None, more: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -41,6 +43,12 @@ def _every_cell(release: Release, nodes: Sequence[slice] | None, more: Mapping[s
     if release.exact.any():
         columns["variance"] = lambda nodes: np.where(release.exact[nodes], 0.0, np.nan)
     return tidy_batches(release.geography, release.cells, {**columns, **_read_margins(release), **more}, units=True)
+
+
+def _every_cell_of(release: Release, tables: Sequence[Release]) -> Iterator[pa.RecordBatch]:
+    """Rows ``geoid, level, parent, name, cell, value, rep1, rep2, ...`` of every unit and cell."""
+    columns = {"value": release.values, **{f"rep{k}": table.values for k, table in enumerate(tables, 1)}}
+    return tidy_batches(release.geography, release.cells, columns, units=True)
 
 
 def _read_margins(release: Release) -> dict[str, Any]:
@@ -60,14 +68,14 @@ def _read_margins(release: Release) -> dict[str, Any]:
 
 
 def _repeated(of_units: npt.NDArray[Any], release: Release) -> npt.NDArray[Any]:
-    """A number of every unit (nodes x 1) as often as there are cells."""
+    """The number of every unit (nodes x 1), repeated for every cell."""
     return np.repeat(of_units, len(release.cells), axis=1)
 
 
 def row_columns(schema: Schema) -> list[str]:
     """The columns of rows of cells that have records: the unit, the attributes, the count.
 
-    Raises `ConfigError` for an attribute that is called as one of the others.
+    Raises `ConfigError` for an attribute that has the name of another column.
     """
     for name in schema.names:
         if name in ("level", "count"):
@@ -95,7 +103,6 @@ def _with_records(release: Release, nodes: Sequence[slice] | None, more: Mapping
 
 def _batch(release: Release, entries: slice) -> pa.RecordBatch:
     """The rows of some entries."""
-    geography, schema = release.geography, release.schema
     first = int(np.searchsorted(release.starts, entries.start, side="right")) - 1
     last = max(first, int(np.searchsorted(release.starts, entries.stop, side="left")) - 1)
     bounds: IntArray = np.clip(release.starts[first : last + 2], entries.start, entries.stop)
@@ -103,25 +110,53 @@ def _batch(release: Release, entries: slice) -> pa.RecordBatch:
     if entries.start == entries.stop:
         first, last, sizes = 0, 0, np.zeros(1, np.int64)
     place = np.repeat(np.arange(last - first + 1, dtype=np.int32), sizes)
-    level = levels_of(geography, slice(first, last + 1))
+    cells, counts = release.entries(entries)
+    return _of_records(release, slice(first, last + 1), place, cells, {"count": counts})
+
+
+def _with_records_of(release: Release, tables: Sequence[Release]) -> Iterator[pa.RecordBatch]:
+    """Rows ``geoid, level, one column per attribute, count, rep1, rep2, ...`` of every cell that has records in the
+    release or in any of ``tables``; a count is 0 where it has none there."""
+    all_tables, n_cells, n_nodes = (release, *tables), release.schema.n_cells, release.geography.n_nodes
+    known = np.sum([table.starts for table in all_tables], axis=0)
+    begin = 0
+    while begin < n_nodes:
+        stop = max(begin + 1, int(np.searchsorted(known, known[begin] + _NUMBERS_AT_ONCE, side="right")) - 1)
+        entries = [table.entries_of(slice(begin, stop)) for table in all_tables]
+        keys = [node * n_cells + cell for node, cell, _ in entries]
+        rows = np.unique(np.concatenate(keys))
+        counts = np.zeros((len(all_tables), len(rows)), np.int64)
+        for of_table, key, (_, _, count) in zip(counts, keys, entries, strict=True):
+            of_table[np.searchsorted(rows, key)] = count
+        node, cells = np.divmod(rows, n_cells)
+        names = ("count", *(f"rep{k}" for k in range(1, len(all_tables))))
+        columns = dict(zip(names, counts, strict=True))
+        yield _of_records(release, slice(begin, stop), node.astype(np.int32), cells, columns)
+        begin = stop
+
+
+def _of_records(
+    release: Release, nodes: slice, place: npt.NDArray[np.int32], cells: IntArray, counts: Mapping[str, IntArray]
+) -> pa.RecordBatch:
+    """Rows of ``cells`` of some ``nodes``, numbered from the first of them (``place``), with columns of ``counts``."""
+    geography, schema = release.geography, release.schema
+    level = levels_of(geography, nodes)
     columns = {
-        "geoid": numbered(geography.identifiers.slice(first, last - first + 1), place),
+        "geoid": numbered(geography.identifiers.slice(nodes.start, nodes.stop - nodes.start), place),
         "level": pa.DictionaryArray.from_arrays(pa.array(level[place]), pa.array(geography.levels)),
     }
-    cells, counts = release.entries(entries)
     places = np.unravel_index(cells, schema.shape)
     for attribute, category in zip(schema.attributes, places, strict=True):
         columns[attribute.name] = pa.DictionaryArray.from_arrays(
             pa.array(category.astype(np.int32)), pa.array(list(attribute.categories))
         )
-    columns["count"] = pa.array(counts)
-    return pa.RecordBatch.from_pydict(columns)
+    return pa.RecordBatch.from_pydict(columns | {name: pa.array(one) for name, one in counts.items()})
 
 
-EVERY_CELL = Layout("every cell", _every_cell, divides=False)
-WITH_RECORDS = Layout("cells with records", _with_records, divides=True)
+EVERY_CELL = Layout("every cell", _every_cell, divides=False, replicates=_every_cell_of)
+WITH_RECORDS = Layout("cells with records", _with_records, divides=True, replicates=_with_records_of)
 LAYOUTS = {layout.name: layout for layout in (EVERY_CELL, WITH_RECORDS)}
-"""Every kind of rows by its name."""
+"""Every layout by its name."""
 
 
 def wide_batches(

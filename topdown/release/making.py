@@ -29,10 +29,11 @@ def round_counts(
     """The whole numbers nearest to ``estimate`` with which every family still adds up.
 
     Args:
-        method: "family", the root to the nearest whole number, then in every family argmin sum (r_c - x_c)^2 over
-            whole r_c >= 0 with the parent's sum (exact, by largest remainders); "joint", argmin of the sum of (r_i
-            - x_i)^2 over all nodes at once, every node weighing the same. ``source`` breaks ties, by default
-            operating-system entropy.
+        estimate: non-negative, as `project` gives it.
+        method: "family", the root to the nearest whole number, then in every family argmin sum (r_c - x_c)^2 over whole
+            r_c >= 0 with the parent's sum (exact, by largest remainders); "joint", argmin of the sum of (r_i - x_i)^2
+            over all nodes at once, every node weighing the same.
+        source: breaks ties; by default operating-system entropy.
         executor: threads that may work on it; the counts do not depend on them.
 
     Raises `ConfigError` for an unknown method, `ProjectionError` for an estimate that may be negative, or whose
@@ -91,22 +92,25 @@ def project_whole(
     upward: str | None = None,
     order: Order | None = None,
 ) -> Release:
-    """Whole, non-negative, consistent histograms from the root down, from what was measured of any queries.
+    """Whole, non-negative, consistent histograms from the root down, from measurements of any queries.
 
-    Every family is projected beneath its parent's whole histogram and then rounded: its cells to their floor or
-    ceiling, and so the child's total and its sums along a chain of nested queries in which every exact query is.
+    Every family is projected so that it adds up to its parent's whole histogram, and then rounded. The cells are
+    rounded to their floor or ceiling, and so are every child's total and its answers to a chain of nested queries,
+    which has every exact query.
 
     Args:
-        method: "gls-top-down" (with what was measured below each node) or "top-down" (with what was measured at
-            it).
+        measurements: the noisy answers.
+        method: "gls-top-down" (uses the measurements at and below each node) or "top-down" (uses the measurements at
+            the node alone).
         rounding: "nearest" (least sum of squares; ties by ``source``) or "unbiased" (random, with the mean of the
             fractional solution).
+        weights: "variance" or "uniform", as of `project`.
         limits: of queries' answers by node, kept exactly.
         source: operating-system entropy where it is left out.
         workers: threads, by default one per processor; the release does not depend on it.
-        upward: "from LEVEL", where the upward pass of "gls-top-down" starts: what is measured below that level
-            shares out its counts and tells nothing of them; from the leaves where it is left out.
-        order: the names of the queries that are settled first, as `project` takes them.
+        upward: "from LEVEL", where the upward pass of "gls-top-down" starts; by default the leaves. Measurements below
+            that level then divide its counts among its units, and do not change them.
+        order: the names of the queries that are made non-negative first, as `project` takes them.
 
     Raises `ConfigError` for an unknown name or a method that has no solver of families, `ProjectionError` naming the
     node where exact answers contradict each other or are not whole, or a certificate does not hold.
@@ -130,7 +134,7 @@ def project_whole(
 
 
 def release_of(measurements: Measurements, method: str, whole: Histograms, source: Source) -> Release:
-    """Whole histograms that were made by ``method`` and rounded by ``source``, as a release.
+    """A release of whole histograms that were made by ``method`` and rounded with the random bits of ``source``.
 
     Raises `ProjectionError` where their certificate does not hold.
     """
@@ -153,7 +157,7 @@ def release_of(measurements: Measurements, method: str, whole: Histograms, sourc
 
 
 def exact_cells(measurements: Measurements) -> npt.NDArray[np.bool_]:
-    """Which cells (nodes x cells) are known exactly from what was measured exactly."""
+    """Which cells (nodes x cells) are known exactly because of exact measurements."""
     geography = measurements.geography
     held = Conditions.of(geography.tree, [measurements.at(level) for level in geography.levels])
     return held.exact(measurements.schema)

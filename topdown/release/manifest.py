@@ -9,8 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
+from topdown.geography.unit_sums import SpineGeography
 from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements
@@ -19,7 +22,7 @@ from topdown.projection.check.cross_checks import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.projection.histograms.linear_answers import LinearAnswers
 from topdown.projection.histograms.whole import WholeProjection
-from topdown.release.answer_files import paths_of
+from topdown.release.answer_files import AreaCounts, paths_of
 from topdown.release.known_variances import STATEMENT, exact_in_words, privacy_record
 from topdown.release.layouts import EVERY_CELL, LAYOUTS, Layout
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
@@ -34,19 +37,19 @@ if TYPE_CHECKING:
 Projection: TypeAlias = Estimate | LinearAnswers | WholeProjection
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = "1.6"
+SCHEMA_VERSION = "1.7"
 
 FIELDS = frozenset(
     (
         "notices", "schema_version", "title", "software", "configuration", "configuration_sha256", "levels", "units",
         "cells", "schema", "privacy", "invariants", "limits", "projections", "fit_for_release", "release_rows",
-        "tables", "margins", "ledger", "noise", "derived_from", "files",
+        "tables", "margins", "ledger", "noise", "derived_from", "spine", "files",
     )
 )  # fmt: skip
-"""What a manifest has."""
+"""The fields of a manifest."""
 
 _LARGEST, _MOST_VALUES, _LARGEST_UNKNOWN = 1 << 25, 1 << 21, 1 << 20
-"""Bytes of a manifest, values in it, and bytes of what this version does not know of it, at most."""
+"""At most so many bytes of a manifest, values in it, and bytes of fields that this version does not know."""
 
 LIMITS_STATEMENT = (
     "The limits of answers in limits.parquet are public knowledge and were not computed from the confidential table. "
@@ -63,8 +66,8 @@ _SOFTWARE = ("topdown", "numpy", "scipy", "pyarrow", "pandas", "numba", "cvxpy",
 class LedgerEntry:
     """Where a release stands in its ledger: ``record`` is the hash of the record that confirms it.
 
-    Whoever holds it can tell later that the ledger was not cut off or rewritten up to there. It reveals nothing: it
-    covers the release's random name and the hash of a file with a secret key.
+    With it one can check later that the ledger was neither cut off nor rewritten up to this record. It reveals nothing:
+    it covers the release's random name and the hash of a file with a secret key.
     """
 
     dataset: str
@@ -74,8 +77,8 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class DerivedFrom:
-    """The release whose measurements another one was derived from: SHA-256 of its manifest, and of the measurements. Of
-    noisy measurement files: of them and of what was asked for, and of them alone.
+    """The release whose measurements another one was derived from: SHA-256 of its manifest, and of the measurements.
+    For noisy measurement files: SHA-256 of the files and of the configuration, and of the files alone.
     """
 
     manifest: str
@@ -86,12 +89,12 @@ class DerivedFrom:
 class Origin:
     """Where a release's measurements come from.
 
-    ``units``: SHA-256 of the public list of units, ``limits``: of the public table of limits, None where there is none,
-    and what is said of these. ``ledger``: where their budget stands. ``noise``: the name of the noise in them, by which
-    a run knows whether it holds what it follows from, None where that is not known; it follows from the secret and
-    tells nothing of it, and a ledger calls the release by it.
-    ``derived_from``: the release that they were drawn for, None where it is this one. ``notices``: what a reader has to
-    know before anything else, in sentences.
+    ``units``, ``limits`` and ``areas``: SHA-256 of the public list of units, of the public table of limits (None where
+    there is none) and of the tables of areas of a spine. ``ledger``: the record that confirms their budget. ``noise``:
+    the name of their noise, None where it is not known. The name is computed from the secret and reveals nothing about
+    it: a run compares it with the secret that it holds, and a ledger calls the release by it. ``derived_from``: the
+    release that they were drawn for, None where it is this one. ``notices``: sentences that a reader has to know before
+    anything else.
     """
 
     units: str | None = None
@@ -101,18 +104,18 @@ class Origin:
     limits: str | None = None
     limits_statement: str = LIMITS_STATEMENT
     noise: str | None = None
+    areas: str | None = None
 
 
 def require_version(manifest: Mapping[str, Any]) -> None:
-    """Refuse a manifest of a major version that is not this one's: what it says may mean something else. Raises
-    `DataError`."""
+    """Refuse a manifest of another major version: its fields may have another meaning. Raises `DataError`."""
     version = str(manifest["schema_version"])
     if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
         raise DataError(f"is of version {shown(version[:20])}, and this version of Topdown knows {SCHEMA_VERSION}")
 
 
 def layout_of(manifest: Mapping[str, Any]) -> Layout:
-    """The layout of a release's counts, by its manifest. Raises `DataError` for rows of a kind that is not known."""
+    """The layout of a release's counts, by its manifest. Raises `DataError` for an unknown layout."""
     said = manifest.get("release_rows", EVERY_CELL.name)  # before version 1.4 there were no others
     found = LAYOUTS.get(said) if isinstance(said, str) else None
     if found is None:
@@ -124,11 +127,11 @@ def layout_of(manifest: Mapping[str, Any]) -> Layout:
 
 @dataclass(frozen=True)
 class Description:
-    """What describes a release: the ``config`` that it was made with, its ``measurements`` and where they come from
-    (``origin``), their ``plan``, None where it is not known, the ``projections`` by their names with what finds their
-    second solutions (``checks``), the ``layout`` of its counts, whether it is fit for release, its ``tables`` of
-    answers, how far the errors of the estimates beside these reach (None: there are none beside them), and the
-    manifest's entry on its ``margins`` of error.
+    """What a manifest describes: the ``config`` of the release; its ``measurements`` and where they come from
+    (``origin``); their ``plan``, None where it is not known; the ``projections`` by their names, with ``checks`` that
+    solve them a second time; the ``layout`` of the counts; whether it is fit for release; its ``tables`` of answers;
+    the margins of the estimates beside these (``reach``; None where there are no estimates); the entry on ``margins``
+    of error; and its ``areas``, by kind.
     """
 
     config: DerivationConfig
@@ -142,10 +145,11 @@ class Description:
     tables: Sequence[AnswerTable] = ()
     reach: Reach | None = None
     margins: Mapping[str, Any] = field(default_factory=lambda: NO_MARGINS)
+    areas: Sequence[AreaCounts] = ()
 
     @property
     def linear_name(self) -> str:
-        """What the estimate by least squares is called."""
+        """The name of the estimate by least squares."""
         return next(
             (name for name, one in self.projections.items() if not isinstance(one, WholeProjection)), "unbiased"
         )
@@ -163,11 +167,11 @@ class Description:
 
 
 def describe_release(about: Description, files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The manifest as a JSON-able value: what has to be known before anything else, schema version, software,
-    configuration as resolved, what is protected and how much of the budget every level and query takes (exact
-    fractions), invariants in words, projections with their certificates, whether it is fit for release, where its
-    measurements come from, what the rows of its counts are, the path of every one of its tables, its margins of error,
-    and the SHA-256 and size of its ``files`` (`described_file`). Never a seed or a true count.
+    """The manifest as a JSON-able value: notices, schema version, software, the configuration with all defaults, what
+    is protected and how much of the budget every level and query takes (exact fractions), invariants in words,
+    projections with their certificates, whether it is fit for release, where its measurements come from, the layout of
+    its counts, the path of every table, its margins of error, and the SHA-256 and size of its ``files``
+    (`described_file`). Never a seed or a true count.
     """
     config, measurements, plan, origin = about.config, about.measurements, about.plan, about.origin
     checks = about.checks()
@@ -178,11 +182,8 @@ def describe_release(about: Description, files: Mapping[str, Mapping[str, Any]])
         "title": config.title,
         "software": software_versions(),
         "configuration": config.resolved(),
-        "configuration_sha256": config.fingerprint(origin.units, origin.limits),
-        "levels": [
-            {"level": level, "nodes": geography.level_slice(level).stop - geography.level_slice(level).start}
-            for level in geography.levels
-        ],
+        "configuration_sha256": config.fingerprint(origin.units, origin.limits, origin.areas),
+        "levels": _levels(measurements.published),
         "units": describe_units(origin.units),
         "cells": list(measurements.cells),
         "schema": None if measurements.attributes is None else measurements.attributes.to_mappings(),
@@ -209,7 +210,31 @@ def describe_release(about: Description, files: Mapping[str, Mapping[str, Any]])
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
         "noise": origin.noise,
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
+        "spine": describe_spine(geography, origin.areas),
         "files": {name: dict(facts) for name, facts in files.items()},
+    }
+
+
+def _levels(geography: Geography) -> list[dict[str, Any]]:
+    """The levels, root first, with their numbers of units."""
+    sizes = np.diff(geography.level_offsets).tolist()
+    return [{"level": level, "nodes": size} for level, size in zip(geography.levels, sizes, strict=True)]
+
+
+def describe_spine(geography: Geography, digest: str | None) -> dict[str, Any] | None:
+    """The tree that noise was measured on, where it is not the published one: its levels, and the numbers of areas of
+    every kind; ``digest``: SHA-256 of their tables."""
+    if not isinstance(geography, SpineGeography):
+        return None
+    return {
+        "levels": _levels(geography),
+        "areas": {kind: units.geography.n_leaves for kind, units in geography.area_units.items()},
+        "areas_sha256": digest,
+        "statement": (
+            "Noise was measured on another tree than the published one, the spine: privacy and measurements.parquet "
+            "are about its units. It is made of public facts alone. Published units and areas are sums of its lowest "
+            "units, and so are their counts and estimates; geography.parquet has all trees."
+        ),
     }
 
 
@@ -227,7 +252,9 @@ def _privacy(plan: Plan, geography: Geography) -> dict[str, Any]:
 
 
 def describe_units(digest: str | None) -> dict[str, Any]:
-    """Where the list of units comes from, and what that protects; ``digest``: SHA-256 of the public list, if any."""
+    """Where the list of units comes from, and whether it is protected; ``digest``: SHA-256 of the public list,
+    if any.
+    """
     if digest is None:
         return {
             "source": "the confidential table",
@@ -248,9 +275,9 @@ def describe_units(digest: str | None) -> dict[str, Any]:
 
 
 def manifest_at(path: Path) -> Any:
-    """What the manifest at ``path`` says, of which nothing is checked but how much it is.
+    """The content of the manifest at ``path``; only its size is checked.
 
-    Raises `DataError` for more than any manifest says, without its path, and `OSError`, `ValueError`, `TypeError` and
+    Raises `DataError`, without the path, for more than any manifest has, and `OSError`, `ValueError`, `TypeError` and
     `RecursionError` where it is no JSON object.
     """
     size = path.stat().st_size
@@ -266,7 +293,7 @@ def manifest_at(path: Path) -> Any:
 
 
 def require_nameable(cells: Sequence[str]) -> None:
-    """Refuse cells whose names, which a manifest has twice, leave it no room for the rest. Raises `ConfigError`."""
+    """Refuse cells whose names are too long for a manifest, which has them twice. Raises `ConfigError`."""
     names = json.dumps(list(cells), indent=4, ensure_ascii=False)
     size, values = len(names.encode()), sum(map(names.count, "[{,"))
     if 4 * size > _LARGEST or 4 * values > _MOST_VALUES:
@@ -277,8 +304,7 @@ def require_nameable(cells: Sequence[str]) -> None:
 
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What comes of a value of another kind or shape than a manifest has: of a budget of 1/0, a list in place of a name,
-brackets within brackets."""
+"""The errors that a malformed manifest causes: a budget of 1/0, a list in place of a name, deeply nested brackets."""
 
 
 def method_of(folder: Path, manifest: Mapping[str, Any]) -> str:
@@ -290,25 +316,25 @@ def method_of(folder: Path, manifest: Mapping[str, Any]) -> str:
 
 
 def described_file(path: Path) -> dict[str, Any]:
-    """SHA-256 and size of a file, and of a CSV file how its text is to be read."""
+    """SHA-256 and size of a file, and for a CSV file how its text is to be read."""
     facts = {"sha256": file_digest(path), "bytes": path.stat().st_size}
     return facts | {"text": CSV_TEXT_RULE} if path.suffix == ".csv" else facts
 
 
 def _programs(estimate: Projection) -> dict[str, Any]:
-    """How many programs of families were solved, where that was counted."""
+    """How many families' programs were solved, where that was counted."""
     programs = estimate.programs if isinstance(estimate, WholeProjection) else None
     return {} if programs is None else {"programs": programs._asdict()}
 
 
 def _order(estimate: Projection) -> dict[str, Any]:
-    """The queries that were settled first, by level, where any were."""
+    """The queries that were made non-negative first, by level, where there are any."""
     order = {} if isinstance(estimate, LinearAnswers) else estimate.order
     return {"order": {level: list(first) for level, first in order.items()}} if order else {}
 
 
 def _residuals(estimate: Projection) -> dict[str, Any]:
-    """The certificate without the size of the largest value, which under an invariant is a true count."""
+    """The certificate without the largest value, which under an invariant is a true count."""
     return {name: value for name, value in asdict(estimate.certificate).items() if name != "scale"}
 
 

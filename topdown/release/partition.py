@@ -1,5 +1,5 @@
-"""The files of a release, by name; a large one of several queries has many for its counts, a file for every unit of the
-first level below the root, and one for the root.
+"""The names of the files of a release. A large release of several queries has many files of counts: one for every unit
+of the first level below the root, and one for the root.
 
 `release.parquet` is then a folder of Parquet files with the same columns, which programs read as one table. A part has
 the rows of its unit and of all units in it, level by level; the root's own rows are in a part by themselves.
@@ -27,14 +27,14 @@ ESTIMATES_CSV = "estimates.csv"
 LIMITS = "limits.parquet"
 REPLICATES = "replicates.parquet"
 REPLICATES_CSV = "replicates.csv"
-"""The tables of a release."""
+"""The names of a release's tables."""
 
 _ROWS_OF_ONE_FILE = 1 << 24
 
 
 def nodes_of_files(release: Release) -> dict[str, list[slice] | None]:
-    """The nodes whose rows are in every file of ``release``, by its path: one file of all of them (None), or of many
-    rows that its layout divides one per part.
+    """The files of ``release`` by path, each with the nodes whose rows it has: one file of all nodes (None), or, where
+    the layout divides many rows, a file per part.
     """
     undivided = not release.layout.divides or release.starts[-1] <= _ROWS_OF_ONE_FILE
     if undivided or len(release.geography.levels) == 1:
@@ -47,7 +47,8 @@ def _parts(geography: Geography) -> dict[str, list[slice]]:
     tree = geography.tree
     first = tree.level(1)
     codes = geography.identifiers.slice(0, first.stop).to_pylist()
-    # Identifiers are any text: where one is no file's name everywhere, or two would be one, numbers stand for them.
+    # Identifiers may be any text: where one cannot be a file's name everywhere, or two would have the same, parts are
+    # numbered.
     plain = all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}", code) for code in codes)
     if not plain or len({code.lower() for code in codes}) < len(codes):
         codes = [f"part-{number:05d}" for number in range(len(codes))]
@@ -62,7 +63,7 @@ def _parts(geography: Geography) -> dict[str, list[slice]]:
 
 
 def whole_tables(files: Mapping[str, Path]) -> dict[str, Path]:
-    """``files`` by name with the folder in the place of a release's parts."""
+    """``files`` by name, with one folder in place of the parts of a release."""
     return {_table_of(name): path.parent if _table_of(name) != name else path for name, path in files.items()}
 
 
@@ -71,13 +72,13 @@ def _table_of(name: str) -> str:
 
 
 def is_part(name: str) -> bool:
-    """Whether ``name`` is that of a part of a release, by its path in the public directory."""
+    """Whether ``name``, a path in the public directory, is that of a part of a release."""
     return name.startswith(f"{RELEASE}/")
 
 
 def release_digest(files: Mapping[str, Any]) -> str:
-    """SHA-256 of the release by what a manifest says of its ``files``; of one in parts as `parquet_folder.table_digest`
-    has it. Raises `KeyError` where there is no release.
+    """SHA-256 of the release's counts, from a manifest's ``files``; of counts in parts as `parquet_folder.table_digest`
+    computes it. Raises `KeyError` where there are none.
     """
     parts = sorted(name for name in files if is_part(name))
     if not parts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from topdown.geography.tree import IntArray
 from topdown.machine.files import make_folder, whole_folder
 from topdown.machine.parallel import map_ordered
 from topdown.machine.software import version_of
@@ -25,8 +24,10 @@ from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.limits import AnswerLimits
 from topdown.release.answer_files import (
     ESTIMATED,
+    AreaCounts,
     Bounded,
     BoundedCounts,
+    area_paths,
     estimate_batches,
     margin_columns,
     paths_of,
@@ -61,7 +62,7 @@ from topdown.release.partition import (
 from topdown.release.readme import DATAPACKAGE, METHODS, README, in_plain_words
 from topdown.release.whole_counts import Release
 from topdown.tables.count_reliability import Reliability, reliability_of
-from topdown.tables.geography_table import geography_batches
+from topdown.tables.geography_table import tree_batches
 from topdown.tables.tidy import named_failures, tidy_batches, write_csv, write_json, write_parquet, write_text
 from topdown.workload import TOTAL
 from topdown.workload.answer_tables import MARGIN_ENDS, AnswerTable, margin_names, wide_table
@@ -75,8 +76,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Begun:
-    """A folder ``staging`` beside ``public`` in which what was measured is being written, or will be: by file, what
-    writes it or is writing it. ``marks``: what every table says of itself.
+    """A folder ``staging`` beside ``public`` in which the files are being written: for each file the task that writes
+    it. ``marks``: metadata of every table.
     """
 
     public: Path
@@ -86,16 +87,16 @@ class Begun:
     executor: Executor | None
 
     def parquet(self, name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
-        """What writes ``batches`` as the Parquet file ``name``."""
+        """A function that writes ``batches`` as the Parquet file ``name``."""
         return lambda: write_parquet(self.staging / name, batches, self.marks)
 
     def csv(self, name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
-        """What writes ``batches`` as the CSV file ``name``."""
+        """A function that writes ``batches`` as the CSV file ``name``."""
         return lambda: write_csv(self.staging / name, batches)
 
 
 def marks_of(*, fit_for_release: bool) -> dict[str, str]:
-    """What every table of a release says of itself."""
+    """The metadata of every table of a release."""
     return {
         "software": f"topdown {version_of()}",
         "schema version": SCHEMA_VERSION,
@@ -107,11 +108,11 @@ def marks_of(*, fit_for_release: bool) -> dict[str, str]:
 def begun(
     public: Path, measurements: Measurements, *, fit_for_release: bool, executor: Executor | None = None
 ) -> Iterator[Begun]:
-    """A folder for a release, which takes the name ``public`` when the block ends, and vanishes when it fails.
+    """A folder for a release, which gets the name ``public`` when the block ends, and is removed when it fails.
 
-    ``measurements`` and units, which are known, are written by ``executor`` in the meantime: the solution leaves
+    ``measurements`` and units are known already and are written by ``executor`` in the meantime, since solving leaves
     processors idle. ``fit_for_release``: whether the release will be. Raises `DataError` when something cannot be
-    written; nothing then has a final name.
+    written; no file then has its final name.
     """
     writing: dict[str, Future[Exception | None]] = {}
     abandoned = Event()
@@ -120,7 +121,7 @@ def begun(
         abandoned.set()
         for future in writing.values():
             future.cancel()
-        wait(writing.values())  # before the folder goes away beneath one that is still at work
+        wait(writing.values())  # before the folder is removed, while a writer is still at work
 
     with ExitStack() as held:
         with named_failures(public, _AGAIN):
@@ -128,7 +129,7 @@ def begun(
         held.callback(leave)
         found = Begun(public, staging, marks_of(fit_for_release=fit_for_release), writing, executor)
         if executor is not None:
-            known = {MEASUREMENTS: measurements.batches(), GEOGRAPHY: geography_batches(measurements.geography)}
+            known = {MEASUREMENTS: measurements.batches(), GEOGRAPHY: tree_batches(measurements.geography)}
             for name, batches in known.items():
                 wanted = takewhile(lambda _: not abandoned.is_set(), batches)
                 writing[name] = executor.submit(_failure, found.parquet(name, wanted))
@@ -138,10 +139,10 @@ def begun(
 
 
 class Made(NamedTuple):
-    """What is made of measurements: the ``release``, the ``estimates`` of all cells or of its tables by their names,
-    the ``margins`` of all cells if there are any, and the ``intervals`` of the columns of tables, by the tables' names;
-    what bounds the ``total`` in release.* and the columns of the ``wide`` table, where they have margins; tables that
-    are plausible as ``replicates`` (draws x nodes x cells), where they are asked for.
+    """Everything that is made from measurements: the ``release``; the ``estimates`` by their names, of all cells or of
+    its tables; the ``margins`` of all cells, if there are any; the ``intervals`` of the columns of tables, by the
+    tables' names; the margins of the ``total`` in release.* and of the ``wide`` table, if they have any; the
+    ``replicates``, tables drawn around the estimates, if they were asked for; and the ``areas``, by kind.
     """
 
     release: Release
@@ -150,11 +151,12 @@ class Made(NamedTuple):
     intervals: Mapping[str, Intervals]
     total: Bounded | None = None
     wide: Bounded | None = None
-    replicates: IntArray | None = None
+    replicates: Sequence[Release] = ()
+    areas: Sequence[AreaCounts] = ()
 
 
 def publish(folder: Begun, files: Mapping[str, Callable[[], object]], about: Description) -> None:
-    """Write the ``files`` of a release into ``folder``, each by what writes it, and what describes them.
+    """Write the ``files`` of a release into ``folder``, each by its function, and the files that describe them.
 
     Raises `DataError` when something cannot be written.
     """
@@ -162,9 +164,9 @@ def publish(folder: Begun, files: Mapping[str, Callable[[], object]], about: Des
         for name in files:
             make_folder((folder.staging / name).parent)
         begun_before = {name: future.result for name, future in folder.writing.items()}
-        # The longest first, so that none of them is left to one thread when all the others are written.
+        # The longest first, so that none of them is written by one thread after all the others are finished.
         left = sorted((name for name in files if name not in begun_before), key=lambda name: ESTIMATED not in name)
-        # Every writer ends before the folder goes away beneath one that is still at work.
+        # All writers end before the folder is removed.
         by_now = map_ordered(lambda name: _failure(files[name]), left, folder.executor, at_once=True)
         ended = [*by_now, *(result() for result in begun_before.values())]
         for error in ended:
@@ -176,8 +178,8 @@ def publish(folder: Begun, files: Mapping[str, Callable[[], object]], about: Des
 def tables_of(
     folder: Begun, made: Made, about: Description, limits: AnswerLimits | None = None
 ) -> dict[str, Callable[[], None]]:
-    """What writes every table of a release that is made at once, by its path in ``folder``; ``limits``: which its
-    numbers keep, if any.
+    """Functions that write the tables of a release, by their paths in ``folder``; ``limits``: those that its numbers
+    keep, if any.
     """
     release, margins, output, parquet, text = (
         made.release,
@@ -194,7 +196,7 @@ def tables_of(
     files = {
         MEASUREMENTS: parquet(MEASUREMENTS, about.measurements.batches()),
         **{name: parquet(name, release.batches(nodes, more())) for name, nodes in nodes_of_files(release).items()},
-        GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
+        GEOGRAPHY: parquet(GEOGRAPHY, tree_batches(about.measurements.geography)),
     }
     if of_cells:
         files = {ESTIMATES: parquet(ESTIMATES, _estimate_batches(of_cells, margins)), **files}
@@ -210,10 +212,11 @@ def tables_of(
     if of_cells and output.estimates_csv:
         files[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
 
-    if made.replicates is not None:
-        files[REPLICATES] = parquet(REPLICATES, _replicates(release, made.replicates))
+    if made.replicates:
+        with_replicates = release.layout.replicates
+        files[REPLICATES] = parquet(REPLICATES, with_replicates(release, made.replicates))
         if output.csv:
-            files[REPLICATES_CSV] = text(REPLICATES_CSV, _replicates(release, made.replicates))
+            files[REPLICATES_CSV] = text(REPLICATES_CSV, with_replicates(release, made.replicates))
 
     def beside(table: AnswerTable) -> Iterator[pa.RecordBatch]:
         linear, reach = made.estimates[about.linear_name], about.reach
@@ -232,18 +235,32 @@ def tables_of(
         files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", beside(table))
         if output.estimates_csv:
             files[f"{estimates}.csv"] = text(f"{estimates}.csv", beside(table))
+    for one in made.areas:
+        counts, estimates = area_paths(one.kind)
+        files[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(one.table, one.release, one.bounded))
+        if output.csv:
+            files[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(one.table, one.release, one.bounded))
+        files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", _beside_areas(one, about.linear_name))
+        if output.estimates_csv:
+            files[f"{estimates}.csv"] = text(f"{estimates}.csv", _beside_areas(one, about.linear_name))
     return files
 
 
+def _beside_areas(one: AreaCounts, linear_name: str) -> Iterator[pa.RecordBatch]:
+    """The estimates of areas of one kind."""
+    intervals = None if one.bounded is None else one.bounded.intervals
+    return estimate_batches(one.table, one.release, linear_name, one.linear, one.reach, intervals, one.levels)
+
+
 def write_books(staging: Path, written: Mapping[str, Path], about: Description, executor: Executor | None) -> None:
-    """Write into ``staging`` what describes the tables that are ``written`` there, by their paths: the codebook, for
+    """Write into ``staging`` the files that describe the tables ``written`` there, by their paths: the codebook, for
     people and for programs, and the manifest. ``executor``: threads that may read the tables for it. Raises `OSError`.
     """
     whole, own, catalogue = whole_tables(written), own_tables(about), about.config.catalogue
     package = data_package(about, whole, own)
     write_json(staging / DATAPACKAGE, package)
     write_json(staging / CSVW, csvw(package["title"], package, catalogue))
-    levels = about.measurements.geography.levels
+    levels = about.measurements.published.levels
     known = dict(zip(written, map_ordered(described_file, list(written.values()), executor), strict=True))
     write_json(staging / DCAT, dcat(package["title"], package, known, about.statement, levels, catalogue))
     write_json(staging / CROISSANT, croissant(package["title"], package, known, about.statement, catalogue))
@@ -263,7 +280,8 @@ def _failure(write: Callable[[], object]) -> Exception | None:
 
 def _estimate_batches(estimates: Mapping[str, Estimate], margins: Margins | None = None) -> Iterator[pa.RecordBatch]:
     """Linear estimates (unbiased unless noise is bounded) with their variances beside the non-negative ones, never one
-    without the other; the columns are called as the estimates are."""
+    without the other; the columns have the names of the estimates.
+    """
     (linear_name, linear), (name, non_negative) = estimates.items()
     columns: dict[str, Any] = {linear_name: linear.values, "variance": linear.variance}
     if margins is not None:
@@ -272,15 +290,10 @@ def _estimate_batches(estimates: Mapping[str, Estimate], margins: Margins | None
     return tidy_batches(linear.geography, linear.cells, columns, units=True)
 
 
-def _replicates(release: Release, tables: IntArray) -> Iterator[pa.RecordBatch]:
-    """The released counts with a column for every table."""
-    columns = {"value": release.values, **{f"rep{k}": table for k, table in enumerate(tables, 1)}}
-    return tidy_batches(release.geography, release.cells, columns, units=True)
-
-
 def _beside_cells(made: Made, margins: Margins) -> dict[str, Any]:
-    """The columns of release.* after the counts: the margin of each, how reliable it is, and the total of the unit with
-    its margin, each found for some nodes at a time."""
+    """The columns of release.* after the counts: the margin of each, its reliability, and the unit's total with its
+    margin; computed for some nodes at a time.
+    """
     release, total, times = made.release, made.total, len(made.release.cells)
     known: dict[str, Any] = {}
 
@@ -300,7 +313,7 @@ def _beside_cells(made: Made, margins: Margins) -> dict[str, Any]:
 
         names = zip((TOTAL, *margin_names(TOTAL)), ("counts", *MARGIN_ENDS), strict=True)
         for name, what in names:
-            # A number of every unit, as often as it has cells.
+            # The number of a unit is repeated for each of its cells.
             known[name] = lambda nodes, what=what: np.repeat(
                 getattr(total_at(nodes.start, nodes.stop), what), times, axis=1
             )
@@ -308,8 +321,9 @@ def _beside_cells(made: Made, margins: Margins) -> dict[str, Any]:
 
 
 def _beside_wide(table: AnswerTable, made: Made, nodes: slice) -> dict[str, pa.Array]:
-    """The columns of the wide table after the cells and their total: those of other tables, and the margins of all that
-    have some."""
+    """The columns of the wide table after the cells and their total: those of other tables, and the margins of all
+    columns that have one.
+    """
     release = made.release
     first = len(wide_table(release.cells, release.schema).columns)
     counts = table_counts(table, release, nodes)

@@ -1,25 +1,26 @@
-"""A release read back whole, by whoever received it: units, counts, estimates, measurements, plan."""
+"""A release that is read by whoever received it: units, counts, estimates, measurements, plan."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
+from topdown.geography.unit_sums import published_sums
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.release.making import exact_cells
 from topdown.release.partition import ESTIMATES, RELEASE
 from topdown.release.read import measurements_of
-from topdown.release.released_counts import as_described, level_sizes, read_cells, read_counts
+from topdown.release.released_counts import areas_of_release, as_described, level_sizes, read_cells, read_counts
 from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
 from topdown.tables.tidy import ArrowTable, tidy_batches, to_arrow, to_frame
@@ -33,9 +34,16 @@ OF_ESTIMATES = ("sd", "lower", "upper")
 
 @dataclass(frozen=True, eq=False)
 class PublishedEstimates(ArrowTable):
-    """Estimates at every node, each (nodes x cells): ``linear`` by least squares, called ``linear_name`` ("unbiased",
-    or "least_squares" where noise is bounded), with its ``variance`` (NaN where it is not known), and ``non_negative``.
-    ``margins``: the published intervals by column (``sd, lower, upper``), empty where the release has none.
+    """The published estimates of every cell at every node; arrays are (nodes x cells).
+
+    Args:
+        geography: the units.
+        cells: the names of the cells, in order.
+        linear_name: "unbiased", or "least_squares" where noise is bounded.
+        linear: the estimates by least squares.
+        variance: of the estimates by least squares; NaN where it is not known.
+        non_negative: the non-negative estimates, from which the counts were rounded.
+        margins: the published intervals by column (``sd, lower, upper``); empty where the release has none.
 
     Examples:
         >>> found = td.read_release("public")
@@ -52,9 +60,9 @@ class PublishedEstimates(ArrowTable):
     margins: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
 
     def total(self) -> PublishedEstimates:
-        """The same of the sum over all cells, whose variances add up: cells have noise of their own.
+        """The same for the sum over all cells; the variances add up, since cells have independent noise.
 
-        Intervals do not add up, so it has none; `topdown.region` gives those of sums.
+        It has no intervals, since these do not add up; `topdown.region` gives the intervals of sums.
         """
         summed = (self.linear, self.variance, self.non_negative)
         linear, variance, above = (one.sum(axis=1, keepdims=True) for one in summed)
@@ -79,9 +87,19 @@ class PublishedEstimates(ArrowTable):
 
 @dataclass(frozen=True, eq=False)
 class PublishedRelease:
-    """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``. ``estimates``: of
-    every cell, None where the release has none; ``plan`` is None where it is not known. ``measurements``: of a very
-    large release in parts those of its upper levels.
+    """A release that was read from its directory.
+
+    Args:
+        public: the directory.
+        geography: the units, of all that follows.
+        release: the released counts.
+        estimates: of every cell; None where the release has none.
+        measurements: the noisy values; of a very large release in parts those of its upper levels. Where noise was
+            measured on a spine, they are of its units.
+        plan: the plan; None where it is not known.
+        manifest: manifest.json.
+        areas: by kind the counts of the root, of the areas, and of what lies in none of them ("none"), where noise was
+            measured on a spine that is made of areas.
 
     Examples:
         >>> found = td.read_release("public")
@@ -98,13 +116,15 @@ class PublishedRelease:
     measurements: Measurements
     plan: Plan | None
     manifest: dict[str, Any] = field(repr=False)
+    areas: Mapping[str, Release] = field(default_factory=dict, repr=False)
 
     def table(self, level: str, query: str) -> pd.DataFrame:
         """The released counts of a query at a level, a row per unit: ``geoid, name`` and a column for every answer.
 
         Args:
-            query: also a table of the redistricting file or one of its fields ("P1", "P0010003"), where the release is
-                of what it is about.
+            level: whose units the rows are.
+            query: a query, or a table of the redistricting file or one of its fields ("P1", "P0010003"), where the
+                release has the attributes of that table.
 
         Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
         """
@@ -116,7 +136,10 @@ class PublishedRelease:
 
 
 def read_release(public: str | Path) -> PublishedRelease:
-    """The release in the directory ``public``, after making sure that it is whole and adds up.
+    """Read a release, after making sure that it is whole and adds up.
+
+    Args:
+        public: the directory of the release.
 
     Raises `DataError` as `verify_release` does, and for tables that are not what the manifest describes.
 
@@ -129,7 +152,7 @@ def read_release(public: str | Path) -> PublishedRelease:
     manifest = verify_files(folder)
     source = measurements_of(folder, manifest)
     measured, plan = source.measurements, source.plan
-    geography, cells = measured.geography, measured.cells
+    geography, cells = measured.published, measured.cells
     estimates = None
     if ESTIMATES in manifest["files"]:
         linear = next((name for name in manifest["projections"] if name != "non_negative"), "unbiased")
@@ -142,6 +165,12 @@ def read_release(public: str | Path) -> PublishedRelease:
         above = values["non_negative"]
         estimates = PublishedEstimates(geography, cells, linear, values[linear], variance, above, margins)
     with as_described(folder / RELEASE):
-        exact = partial(exact_cells, measured)
+        units = published_sums(measured.geography)
+
+        def exact() -> npt.NDArray[np.bool_]:
+            found = exact_cells(measured)
+            return found if units is None else units.all_of(found)
+
         release = read_counts(folder, manifest, geography, ("variance", *OF_RELEASE), OF_TOTALS, exact)
-    return PublishedRelease(folder, geography, release, estimates, measured, plan, manifest)
+    areas = areas_of_release(release, measured.geography)
+    return PublishedRelease(folder, geography, release, estimates, measured, plan, manifest, areas)

@@ -1,6 +1,7 @@
-"""A release read back: what it was derived from, for whoever derives something else.
+"""Reads the measurements of a release, from which another release can be derived.
 
-Reads the public directory alone. What is read is what was written (`verify_files`); that it is true, the manifest says.
+Reads the public directory alone. `verify_files` makes sure that the files are those that the manifest lists; nothing
+here can show that the manifest is true.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ from topdown.privacy.single_child_units import variances
 from topdown.projection.limits import AnswerLimits
 from topdown.release.manifest import LIMITS_STATEMENT, MALFORMED, MANIFEST, DerivedFrom, LedgerEntry, Origin
 from topdown.release.partition import GEOGRAPHY, LIMITS, MEASUREMENTS
-from topdown.release.released_counts import as_described, level_sizes, released_limits, schema_of
+from topdown.release.released_counts import as_described, released_limits, schema_of, units_of
 from topdown.release.verified import verify_files
-from topdown.tables.geography_table import read_geography
 from topdown.tables.parquet import longest_text, require_texts
 from topdown.wording import FETCH, reason, shown, shown_path
 from topdown.workload import DETAILED, TOTAL, Query, Schema
@@ -41,10 +41,10 @@ _KEYS = ["level", "query"]
 _COLUMNS = ["geoid", "cell", "value", "variance"]
 _ROWS_AT_ONCE = 1 << 20
 _MOST_HELD = 1 << 26
-"""Rows of a table of several queries beyond which its values stay in their file."""
+"""The values of a table with more rows, of several queries, stay in their file."""
 
 _NUMBERS, _WORD = 2, 8
-"""Of a row, a value and a variance, and the bytes of each."""
+"""The numbers of a row (a value and a variance) and the bytes of each."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +71,19 @@ def read_measurements(public: str | Path) -> Published:
 
 
 def geography_of(folder: Path, manifest: Mapping[str, Any]) -> Geography:
-    """The units of the release in ``folder``. Raises `DataError` where it has no table of them."""
+    """The units that were measured of the release in ``folder``, as `units_of` has them. Raises `DataError` where it
+    has no table of them."""
     if GEOGRAPHY not in manifest["files"]:
         raise DataError(
             f"{shown_path(folder)}: has no {GEOGRAPHY}, as releases of earlier versions; make it again: the same run "
             "draws no noise"
         )
-    return read_geography(folder / GEOGRAPHY, level_sizes(folder, manifest))
+    return units_of(folder, manifest)
 
 
 @contextmanager
 def _as_drawn(folder: Path) -> Iterator[None]:
-    """What comes of a manifest that does not describe measurements, as a `DataError`."""
+    """Turns the errors of a manifest that does not describe measurements into a `DataError`."""
     try:
         yield
     except MALFORMED as error:
@@ -93,7 +94,7 @@ def _as_drawn(folder: Path) -> Iterator[None]:
 
 
 def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
-    """As `read_measurements`, of a release that is whole by its ``manifest``."""
+    """As `read_measurements`, of a release whose files were verified against its ``manifest``."""
     geography = geography_of(folder, manifest)
     if MEASUREMENTS not in manifest["files"]:
         raise DataError(
@@ -115,12 +116,14 @@ def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
         known = manifest.get("limits")  # since version 1.5
         limits_digest = None if known is None else str(known["sha256"])
         statement = LIMITS_STATEMENT if known is None else str(known["statement"])
+        spine = manifest.get("spine")  # since version 1.7
+        areas = None if spine is None or spine["areas_sha256"] is None else str(spine["areas_sha256"])
     with as_described(folder / MEASUREMENTS):
         entries = list(_stated_entries(stated) if plan is None else _entries_of(plan, geography))
         found = _read(folder / MEASUREMENTS, geography, cells, schema, entries)
         measurements = replace(found, plan=plan, fit_for_release=fit, mechanism=mechanism)
     derived_from = DerivedFrom(file_digest(folder / MANIFEST), manifest["files"][MEASUREMENTS]["sha256"])
-    origin = Origin(units, ledger, derived_from, notices, limits_digest, statement, noise)
+    origin = Origin(units, ledger, derived_from, notices, limits_digest, statement, noise, areas)
     limits = None
     if limits_digest is not None:
         limits = released_limits(folder / LIMITS, geography, measurements.schema)
@@ -128,7 +131,7 @@ def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
 
 
 class _Entry(NamedTuple):
-    """A query at a level and the nodes that have answers to it; their number where that is all that is known."""
+    """A query at a level and the nodes that have answers to it; only their number, where no more is known."""
 
     level: str
     query: str
@@ -136,10 +139,12 @@ class _Entry(NamedTuple):
 
 
 def _entries_of(plan: Plan, geography: Geography) -> Iterator[_Entry]:
-    """What ``plan`` measures or publishes exactly, as it was written: the detailed query last in its level."""
+    """The answers that ``plan`` measures or publishes exactly, in the order of the file: the detailed query last in its
+    level.
+    """
     for level in geography.levels:
         for name in sorted(plan.queries(level), key=DETAILED.__eq__):
-            # A single child may have no rows, as its parent was measured in its stead.
+            # A single child may have no rows, since its parent was measured in its place.
             there = np.flatnonzero(np.isfinite(variances(plan, geography, level, name)))
             yield _Entry(level, name, geography.level_slice(level).start + there)
 
@@ -157,7 +162,7 @@ def _read(
 ) -> Measurements:
     """The table ``geoid, level, query, cell, value, variance`` of ``entries``, in their order.
 
-    Of several queries a large one stays in its file, of which all rows are looked at here, and values are read when
+    The values of a large table of several queries stay in the file: all rows are checked here, and values are read when
     they are asked for.
     """
     meaning, rows = Schema.of_cells(cells) if schema is None else schema, pq.read_metadata(path).num_rows
@@ -198,8 +203,9 @@ def _read(
 
 
 def _upper_levels(entries: Sequence[_Entry], schema: Schema, rows: int) -> Sequence[_Entry]:
-    """Of ``entries`` those of the upper levels, where these have so many rows: of a very large release in parts they
-    are kept alone. Else all."""
+    """The ``entries`` of the upper levels, where these alone have so many ``rows``: a very large release in parts keeps
+    only these. Else all entries.
+    """
     held = 0
     for place, (level, query, nodes) in enumerate(entries):
         if held == rows and place and level != entries[place - 1].level:
@@ -213,8 +219,8 @@ def require_all(published: Published) -> None:
     reason = published.measurements.reason_against(published.measurements.geography.levels)
     if reason is not None:
         raise DataError(
-            f"{shown_path(published.public)}: {reason}: nothing can be derived from the others alone; make it again "
-            "with output.all_measurements = true"
+            f"{shown_path(published.public)}: {reason}: nothing can be derived from the other levels alone; make it "
+            "again with output.all_measurements = true"
         )
 
 
@@ -223,7 +229,7 @@ def _in_file(
 ) -> Measurements:
     """As `_read`, of values that stay in the file."""
     others: dict[tuple[str, str], Answers] = {}
-    group = lru_cache(maxsize=4)(partial(_values_of_group, path))  # several, as several threads read
+    group = lru_cache(maxsize=4)(partial(_values_of_group, path))  # more than one, because several threads read
     with pq.ParquetFile(path, read_dictionary=["level", "query", "cell"]) as file:
         found, meta = _Entries(path, file), file.metadata
         groups = np.cumsum([0] + [meta.row_group(k).num_rows for k in range(meta.num_row_groups)])
@@ -247,9 +253,10 @@ def _in_file(
 
 
 class _FiledRows(NamedTuple):
-    """The values of one query at a level in a file, which ``group`` gives by the number of a group of rows, and whose
-    groups begin at ``groups``: from row ``first`` on so many ``answers`` of every node that is ``there``, by its number
-    in the level."""
+    """The values of one query at a level in a file. ``group`` reads a row group by its number, and the row groups begin
+    at ``groups``. From row ``first`` on there are ``answers`` values for each of the nodes ``there``, numbered within
+    the level.
+    """
 
     group: Callable[[int], np.ndarray[Any, Any]]
     groups: IntArray
@@ -259,7 +266,7 @@ class _FiledRows(NamedTuple):
     kind: np.dtype[Any]
 
     def read(self, start: int, stop: int) -> np.ndarray[Any, Any]:
-        """Those of the level's nodes from one up to another; 0 where there are none."""
+        """The values of the level's nodes from ``start`` to below ``stop``; 0 where there are none."""
         begin, end = np.searchsorted(self.there, [start, stop]).tolist()
         rows = slice(self.first + begin * self.answers, self.first + end * self.answers)
         found = np.zeros((stop - start, self.answers), self.kind)
@@ -290,8 +297,8 @@ def _require_rows(
     *,
     filed: bool,
 ) -> None:
-    """Refuse a file that has not the rows of ``entries``, whose queries are ``asked``, and one that takes too much
-    memory, before it is read; one whose values stay in it (``filed``) takes none.
+    """Before it is read, refuse a file that does not have the rows of ``entries``, whose queries are ``asked``, and one
+    that needs too much memory; one whose values stay in the file (``filed``) needs none.
     """
     counts = [known if isinstance(known, int) else len(known) for _, _, known in entries]
     sizes = [geography.level_slice(level) for level, _, _ in entries]
@@ -321,7 +328,7 @@ def _longest_label(query: Query) -> int:
 
 
 class _Entries:
-    """The rows of a measurements file in their order, taken entry by entry; each is a level and a query."""
+    """Reads the rows of a measurements file in order, entry by entry; an entry is a level and a query."""
 
     def __init__(self, path: Path, file: pq.ParquetFile) -> None:
         self.path = path
@@ -333,7 +340,7 @@ class _Entries:
     def take(
         self, geography: Geography, level: str, query: str, labels: Sequence[str], known: IntArray | int
     ) -> tuple[IntArray, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """All `parts` of the next entry together."""
+        """The next entry: all its `parts` together."""
         count, begin = known if isinstance(known, int) else len(known), 0
         nodes, values = np.empty(count, np.int64), np.empty((count, len(labels)), self.kind)
         variance = np.empty((count, len(labels)))
@@ -346,11 +353,11 @@ class _Entries:
     def parts(
         self, geography: Geography, level: str, query: str, labels: Sequence[str], known: IntArray | int
     ) -> Iterator[tuple[IntArray, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-        """Nodes of the next entry, their values and variances (nodes x answers), after making sure that it is the one
-        asked for.
+        """Nodes of the next entry with their values and variances (nodes x answers), after making sure that it is the
+        one asked for.
 
-        ``known``: the nodes that it has, or their number. Some of them at once: names of a whole level's cells may pass
-        what a column of text holds.
+        ``known``: the nodes that it has, or their number. They are read in batches, since the cell names of a whole
+        level may be more than a column of text can hold.
         """
         count, step = known if isinstance(known, int) else len(known), max(1, _ROWS_AT_ONCE // len(labels))
         for begin in range(0, count, step):
@@ -368,7 +375,7 @@ class _Entries:
         codes = geoids.take(pa.array(np.arange(0, len(geoids), n_answers)))
         place = pc.index_in(codes, value_set=geography.identifiers[level])
         if place.null_count:
-            raise DataError(f"{shown_path(self.path)}: a unit is not of the geography")
+            raise DataError(f"{shown_path(self.path)}: a unit is not in the geography")
         return np.asarray(level.start + place.to_numpy(), dtype=np.int64)
 
     def _checked(
@@ -380,7 +387,7 @@ class _Entries:
         query: str,
         labels: Sequence[str],
     ) -> list[np.ndarray[Any, Any]]:
-        """Values and variances (nodes x answers) of rows that are of ``nodes`` and nothing else."""
+        """Values and variances (nodes x answers) of rows, after making sure that they are those of ``nodes``."""
         node, answer = np.divmod(np.arange(len(table)), len(labels))
         wanted = {
             "level": pa.array([level]).take(pa.array(np.zeros_like(node))),
@@ -391,8 +398,8 @@ class _Entries:
         for name, expected in wanted.items():
             if not table[name].cast(pa.string()).equals(pa.chunked_array([expected.cast(pa.string())])):
                 raise DataError(
-                    f"{shown_path(self.path)}: level {shown(level)}, query {shown(query)}: column {name} is not of the "
-                    "units and answers that the manifest describes"
+                    f"{shown_path(self.path)}: level {shown(level)}, query {shown(query)}: column {name} does not "
+                    "have the units and answers that the manifest describes"
                 )
         values, variance = (table[name].to_numpy().reshape(-1, len(labels)) for name in ("value", "variance"))
         if not (np.isfinite(values).all() and (variance >= 0).all()):

@@ -1,12 +1,12 @@
 """README.md of a release, in plain words and two pages at most: who publishes what, how a number is read, which number
-to take, what is protected. METHODS.md has the rest.
+to use, what is protected. METHODS.md has the rest.
 
-In the language that `[output] language` asks for; names, and what only the publisher knows, stay as they are written.
+It is in the language that `[output] language` asks for; names and texts of the publisher stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topdown.machine.software import version_of
-from topdown.release.answer_files import FOLDER, paths_of
+from topdown.privacy.plan import Plan
+from topdown.release.answer_files import AREAS, FOLDER, paths_of
 from topdown.release.catalogue import CROISSANT, CSVW, DCAT
 from topdown.release.manifest import MANIFEST, Description
 from topdown.release.partition import RELEASE
@@ -26,18 +27,20 @@ from topdown.wording import escaped
 README, METHODS, DATAPACKAGE = "README.md", "METHODS.md", "datapackage.json"
 
 _ROWS_LOOKED_AT = 1 << 14
-"""For a number that is read aloud."""
+"""So many rows are searched for a number as an example."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """The sentences of a language, with names in braces; ``thousands``: the mark between them in numbers."""
+    """The sentences of a language, with placeholders in braces; ``thousands``: the separator of thousands in
+    numbers.
+    """
 
     thousands: str
     untitled: str
     not_stated: str
     about: Mapping[str, str]
-    """What a catalogue is told, by its settings."""
+    """The labels of the settings in [catalogue]."""
     reading: str
     read: str
     no_margin: str
@@ -45,8 +48,9 @@ class Words:
     files: str
     file: str
     what: Mapping[str, str]
-    """What every file is."""
+    """A description of every file."""
     tables: str
+    areas: str
     choosing: str
     choice: str
     protection: str
@@ -60,7 +64,7 @@ class Words:
 
 
 _FILES = ("release", "release_wide", "estimates", "measurements", "geography", "limits")
-"""The tables in the order in which they are told."""
+"""The tables in the order in which they are described."""
 
 LANGUAGES: dict[str, Words] = {
     "en": Words(
@@ -83,28 +87,29 @@ LANGUAGES: dict[str, Words] = {
             "release": "the release: whole counts, 0 or more, that add up from the smallest units to the largest",
             "release_wide": "the release with a row per unit",
             "estimates": "estimates by least squares over all levels, which may be negative, with their variances",
-            "measurements": "what was measured, with its noise",
-            "geography": "every unit, the one it lies in, and its name",
-            "limits": "limits of answers that were known to everybody",
+            "measurements": "the measurements, which are counts with noise",
+            "geography": "every unit, the unit that it lies in, and its name",
+            "limits": "public limits of counts",
         },
         tables="tables with a row per unit: {names}",
-        choosing="Which number to take",
+        areas="areas that are not units of a level, one row each, with margins of error: {names}",
+        choosing="Which number to use",
         choice="For one unit, the release. For sums over many small units, the estimates by least squares: the "
-        "release is 0 "
-        "or more everywhere, and what was raised to 0 adds up. GEOIDs are text: their leading zeros belong to them.",
+        "release is 0 or more everywhere, so small units are raised on average, and their sums more so. GEOIDs "
+        "are text: keep their leading zeros.",
         protection="What is protected",
-        noise="Each {unit}: the noise bounds how much what is published can tell about any one of them, whatever else "
-        "somebody knows (differential privacy).",
-        budget="The bound on what it tells: {budget}; a smaller number protects more.",
+        noise="Each {unit}: the noise limits how much the publication can reveal about any one of them, "
+        "whatever else somebody knows (differential privacy).",
+        budget="The limit on what it reveals: {budget}; a smaller number protects more.",
         nothing_exact="No count is published exactly.",
         exact="Published exactly, and not protected: {names}.",
         plan_unknown="Each person or other unit that was counted, by differential privacy; the plan of the noise is "
         "not known here.",
         more="More",
-        rest="`{methods}` says what every column means, how margins of error are made, and the law of the noise. "
-        "`{manifest}` has all settings and the SHA-256 of every file, `{package}`, `{csvw}`, `{dcat}` and "
-        "`{croissant}` "
-        "are for programs. Made by Topdown {version}; `topdown verify` makes sure that nothing was changed.",
+        rest="`{methods}` explains every column, how margins of error are made, and the law of the noise. "
+        "`{manifest}` has all settings and the SHA-256 of every file; `{package}`, `{csvw}`, `{dcat}` and "
+"`{croissant}` "
+        "are for programs. Made by Topdown {version}; `topdown verify` checks that nothing was changed.",
     ),
     "fr": Words(
         thousands="\u202f",
@@ -133,6 +138,7 @@ LANGUAGES: dict[str, Words] = {
             "limits": "des bornes connues de tous",
         },
         tables="des tableaux, une ligne par unité : {names}",
+        areas="des zones qui ne sont unités d'aucun niveau, une ligne par zone, avec leurs marges d'erreur : {names}",
         choosing="Quel nombre prendre",
         choice="Pour une unité, la diffusion. Pour des sommes de nombreuses petites unités, les estimations par "
         "moindres carrés : "
@@ -179,6 +185,7 @@ LANGUAGES: dict[str, Words] = {
             "limits": "límites que todos conocían",
         },
         tables="tablas con una fila por unidad: {names}",
+        areas="zonas que no son unidades de ningún nivel, una fila por zona, con sus márgenes de error: {names}",
         choosing="Qué número tomar",
         choice="Para una unidad, la publicación. Para sumas de muchas unidades pequeñas, las estimaciones por "
         "mínimos cuadrados: la "
@@ -224,6 +231,7 @@ LANGUAGES: dict[str, Words] = {
             "limits": "limites que todos conheciam",
         },
         tables="tabelas com uma linha por unidade: {names}",
+        areas="áreas que não são unidades de nenhum nível, uma linha por área, com as suas margens de erro: {names}",
         choosing="Que número usar",
         choice="Para uma unidade, a divulgação. Para somas de muitas unidades pequenas, as estimativas por mínimos "
         "quadrados: a "
@@ -246,11 +254,11 @@ LANGUAGES: dict[str, Words] = {
         "alterado.",
     ),
 }  # fmt: skip
-"""Every language by its code: the only place where a code becomes one."""
+"""Every language by its code."""
 
 
 class _Number(NamedTuple):
-    """A released number that is read aloud, its ends missing where it has no margin."""
+    """A released number as an example, its ends missing where it has no margin."""
 
     place: str
     cell: str
@@ -260,7 +268,7 @@ class _Number(NamedTuple):
 
 
 def plain(text: str) -> str:
-    """Text of the configuration or of names as Markdown that is read as it stands."""
+    """Text of the configuration or a name, escaped so that Markdown shows it unchanged."""
     return "".join(f"\\{sign}" if sign in "\\`*_[]<>#|" else sign for sign in escaped(text))
 
 
@@ -293,7 +301,19 @@ def in_plain_words(about: Description, files: Mapping[str, Path]) -> str:
     if about.tables:
         called = ", ".join(plain(table.name) for table in about.tables)
         lines.append(f"| `{FOLDER}/` | {words.tables.format(names=called)} |")
-    lines += ["", f"## {words.choosing}", "", words.choice, "", f"## {words.protection}", "", *_protected(about, words)]
+    if about.areas:
+        called = ", ".join(plain(one.kind) for one in about.areas)
+        lines.append(f"| `{AREAS}/` | {words.areas.format(names=called)} |")
+    lines += [
+        "",
+        f"## {words.choosing}",
+        "",
+        words.choice,
+        "",
+        f"## {words.protection}",
+        "",
+        "\n\n".join(protection(about.plan, words)),
+    ]
     rest = words.rest.format(
         methods=METHODS, manifest=MANIFEST, package=DATAPACKAGE, csvw=CSVW, dcat=DCAT, croissant=CROISSANT,
         version=version_of(),
@@ -306,23 +326,25 @@ def _cell(text: str) -> str:
     return plain(text).replace("\n", " ")
 
 
-def _protected(about: Description, words: Words) -> list[str]:
-    plan = about.plan
+def protection(plan: Plan | None, words: Words, quoted: Callable[[str], str] = plain) -> list[str]:
+    """What is protected, and by how much, in sentences; ``quoted``: how names are written in them."""
     if plan is None:
         return [words.plan_unknown]
     exact = [*plan.invariants, *(f"{query} ({level})" for level, query in plan.exact_queries)]
-    said = words.exact.format(names=", ".join(map(plain, exact))) if exact else words.nothing_exact
+    said = words.exact.format(names=", ".join(map(quoted, exact))) if exact else words.nothing_exact
     budget = f"{plan.noise.currency} = {float(plan.charged_total):.6g}"
     if plan.delta:
         budget += f", delta = {float(plan.delta):.6g}"
-    return [words.noise.format(unit=plain(plan.unit)), "", f"{words.budget.format(budget=budget)} {said}"]
+    return [words.noise.format(unit=quoted(plan.unit)), f"{words.budget.format(budget=budget)} {said}"]
 
 
 def _read_aloud(about: Description, files: Mapping[str, Path]) -> _Number | None:
-    """A number of the release, of a unit below the root where there is one: of a cell, or of a table's column."""
+    """A number of the release as an example, if possible of a unit below the root: of a cell, or of a table's
+    column.
+    """
     estimates = [f"{paths_of(table)[1]}.parquet" for table in about.tables]
     found = [files[name] for name in (*estimates, RELEASE) if name in files]
-    geography = about.measurements.geography
+    geography = about.measurements.published
     level = geography.levels[min(1, len(geography.levels) - 1)]
     for path in found:
         schema = pq.read_schema(parts_of(path)[0])

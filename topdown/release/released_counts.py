@@ -1,4 +1,4 @@
-"""The counts of a release read back, in any layout, and what its tables of cells hold beside them.
+"""Reads the counts of a release, in any layout, and the other columns of its tables of cells.
 
 Reads the public directory alone.
 """
@@ -19,13 +19,14 @@ import pyarrow.parquet as pq
 from topdown.errors import DataError, TopdownError
 from topdown.geography.geography import LONGEST_TEXT, Geography
 from topdown.geography.tree import FloatArray, IntArray
+from topdown.geography.unit_sums import PUBLISHED, SPINE, SpineGeography, published
 from topdown.machine.memory import most_at_once, too_large
 from topdown.projection.limits import AnswerLimits
 from topdown.release.layouts import WITH_RECORDS, row_columns
 from topdown.release.manifest import MALFORMED, MANIFEST, layout_of, method_of
 from topdown.release.partition import GEOGRAPHY, RELEASE
 from topdown.release.whole_counts import Release, SparseCounts
-from topdown.tables.geography_table import read_geography
+from topdown.tables.geography_table import read_geography, read_trees
 from topdown.tables.parquet import longest_text, require_distinct, require_texts
 from topdown.tables.parquet_folder import parts_of
 from topdown.wording import FETCH, reason, shown_path
@@ -35,12 +36,12 @@ from topdown.workload.schema import TIMES
 _ROWS_AT_ONCE, _CELLS_AT_ONCE = 1 << 17, 1 << 16
 _WORD = 8
 """Bytes of a count."""
-_NOT_IN_ORDER = "the rows do not go by unit and cell, each once"
+_NOT_IN_ORDER = "the rows are not in the order of units and cells, each once"
 
 
 @contextmanager
 def as_described(path: Path) -> Iterator[None]:
-    """What comes of files that are not as the manifest describes them, as a `DataError` that names ``path``."""
+    """Turns the errors of files that are not as the manifest describes them into a `DataError` that names ``path``."""
     try:
         yield
     except DataError:
@@ -52,7 +53,7 @@ def as_described(path: Path) -> Iterator[None]:
 
 @contextmanager
 def as_release(path: Path) -> Iterator[None]:
-    """What makes the counts at ``path`` no release, as a `DataError`."""
+    """Turns the errors of counts that are no release into a `DataError` that names ``path``."""
     try:
         yield
     except DataError:
@@ -69,13 +70,12 @@ def read_counts(
     of_units: Sequence[str] = (),
     exact: Callable[[], npt.NDArray[np.bool_]] | None = None,
 ) -> Release:
-    """The release in ``folder``, whose ``manifest`` describes it, on its ``geography``, which is read where it is not
-    known. ``also``: columns beside its counts, of which it takes those that are there, ``of_units``: those of the unit;
-    ``exact``: finds which cells are
-    published exactly, where no column says it.
+    """The release in ``folder``, which its ``manifest`` describes, on its ``geography``, which is read where it is
+    None. ``also``: optional columns beside the counts; ``of_units``: optional columns with a number of the unit;
+    ``exact``: finds which cells are published exactly, where no column says it.
 
-    Raises `DataError` naming the file, and the unit where there is one, for rows that are not of its units and cells,
-    each once and in their order, for counts that are not whole, and where a family does not add up.
+    Raises `DataError` naming the file, and the unit where there is one, for rows that are not those of its units and
+    cells, each once and in order, for counts that are not whole, and where a family does not add up.
     """
     path, schema, sizes = folder / RELEASE, schema_of(folder, manifest), level_sizes(folder, manifest)
     try:
@@ -83,7 +83,7 @@ def read_counts(
     except DataError as error:
         raise DataError(f"{shown_path(folder / MANIFEST)}: {error}") from None
     if geography is None:
-        geography = read_geography(folder / GEOGRAPHY, sizes)
+        geography = published(units_of(folder, manifest))
     method, fit = method_of(folder, manifest), manifest["fit_for_release"] is True
     if layout is WITH_RECORDS:
         entries = _read_entries(path, geography, schema)
@@ -105,9 +105,31 @@ def read_counts(
         )
 
 
+def units_of(folder: Path, manifest: Mapping[str, Any]) -> Geography:
+    """The units that were measured of the release in ``folder``, by its table of units: where that is not what is
+    published, a spine that knows it. Raises `DataError`."""
+    path, sizes, spine = folder / GEOGRAPHY, level_sizes(folder, manifest), manifest.get("spine")  # since version 1.7
+    if spine is None:
+        return read_geography(path, sizes)
+    measured = level_sizes(folder, spine)
+    root, leaf = next(iter(sizes)), next(reversed(sizes))
+    try:
+        areas = {str(kind): {root: 1, str(kind): int(n), leaf: sizes[leaf]} for kind, n in spine["areas"].items()}
+    except MALFORMED:
+        raise DataError(f"{shown_path(folder / MANIFEST)}: does not say how many areas there are; {FETCH}") from None
+    return read_trees(path, {PUBLISHED: sizes, SPINE: measured, **areas})
+
+
+def areas_of_release(release: Release, geography: Geography) -> dict[str, Release]:
+    """The counts of areas of every kind, where those that are measured (``geography``) are a spine's."""
+    known = geography.turned.area_units if isinstance(geography, SpineGeography) else {}
+    return {kind: release.at(units) for kind, units in known.items()}
+
+
 class CellTable(NamedTuple):
-    """A table of every unit and cell: the ``units``, and ``columns`` by their names, each (units x cells), or of a
-    number of the unit (units x 1)."""
+    """A table of every unit and cell: the ``units``, and ``columns`` by their names, each (units x cells), or (units x
+    1) for a number of the unit.
+    """
 
     units: pa.Array
     columns: dict[str, npt.NDArray[Any]]
@@ -122,11 +144,11 @@ def read_cells(
     optional: Sequence[str] = (),
     of_units: Sequence[str] = (),
 ) -> CellTable:
-    """Columns of the table of cells at ``path``: ``names``, and of the ``optional`` ones those that are there; counts
-    are whole. Every unit is there with every cell. ``of_units``: optional ones with a number of the unit, (units x 1).
+    """Columns of the table of cells at ``path``: those of ``names``, and those of ``optional`` that it has; counts are
+    whole. Every unit has every cell. ``of_units``: optional columns with a number of the unit, (units x 1).
 
-    ``sizes``: of the levels; ``known``: the units, where there is a table of them. Rows are compared some at a time, so
-    that a file that repeats its rows is not read to its end. Raises `DataError`.
+    ``sizes``: units of every level; ``known``: the units, where there is a table of them. Rows are compared in batches,
+    so that reading stops early in a file that repeats its rows. Raises `DataError`.
     """
     n_nodes, n_cells = sum(sizes.values()), len(cells)
     rows, most = n_nodes * n_cells, most_at_once()
@@ -155,7 +177,7 @@ def read_cells(
             geoid, level, title = (batch[name].cast(pa.string()) for name in ("geoid", "level", "cell"))
             if known is None:
                 units.append(geoid.filter(pa.array(cell == 0)))
-                # The first unit may have begun in the rows before.
+                # The first unit may have begun in the batch before.
                 here = units[-1] if cell[0] == 0 else pa.concat_arrays([last, units[-1]])
                 expected, last = here.take(pa.array(node - node[0])), here.slice(len(here) - 1)
             else:
@@ -182,7 +204,7 @@ def read_cells(
 
 
 def _numbers(texts: pa.Array, known: pa.Array) -> FloatArray:
-    """The place of every text among those that are ``known``, NaN where it is none of them."""
+    """The place of every text in ``known``, NaN where it is not among them."""
     return np.asarray(pc.index_in(texts, value_set=known).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
@@ -198,13 +220,13 @@ def level_sizes(folder: Path, manifest: Mapping[str, Any]) -> dict[str, int]:
 
 
 def schema_of(folder: Path, manifest: Mapping[str, Any]) -> Schema:
-    """What the cells of a release mean, by its manifest. Raises `DataError` where it lists others."""
+    """The schema of a release's cells, by its manifest. Raises `DataError` where the manifest lists other cells."""
     said, cells = manifest["schema"], manifest["cells"]
     try:
         schema = Schema.of_cells([str(cell) for cell in cells]) if said is None else Schema.from_mapping(**said)
     except MALFORMED as error:
         why = f": {error}" if isinstance(error, TopdownError) else ""
-        raise DataError(f"{shown_path(folder / MANIFEST)}: its schema is none{why}; {FETCH}") from None
+        raise DataError(f"{shown_path(folder / MANIFEST)}: its schema cannot be read{why}; {FETCH}") from None
     if schema.n_cells != len(cells):
         raise DataError(
             f"{shown_path(folder / MANIFEST)}: its schema has {schema.n_cells:,} cells, and it lists {len(cells):,}; "
@@ -214,8 +236,8 @@ def schema_of(folder: Path, manifest: Mapping[str, Any]) -> Schema:
 
 
 def released_limits(path: Path, geography: Geography, schema: Schema) -> AnswerLimits:
-    """The limits that a release keeps, in the table at ``path``. Raises `DataError` for one that is not of its units
-    and answers.
+    """The limits that a release keeps, from the table at ``path``. Raises `DataError` for limits of other units or
+    answers.
     """
     told = [[one.name, *one.categories] for one in schema.attributes]
     told += [[one.name, *one.categories] for one in schema.recodes]
@@ -225,7 +247,7 @@ def released_limits(path: Path, geography: Geography, schema: Schema) -> AnswerL
 
 
 def _read_entries(path: Path, geography: Geography, schema: Schema) -> SparseCounts:
-    """The cells that have records, in a Parquet file at ``path``, or a folder of its parts. Raises `DataError`."""
+    """The cells that have records, from a Parquet file at ``path``, or a folder of its parts. Raises `DataError`."""
     if geography.n_nodes * schema.n_cells >= 1 << 63:
         raise DataError(
             f"{shown_path(path)}: {geography.n_nodes:,} units x {schema.n_cells:,} cells are more than 2^63"
@@ -239,7 +261,7 @@ def _read_entries(path: Path, geography: Geography, schema: Schema) -> SparseCou
         counts = np.concatenate([part.counts for part in parts])
         del parts
         key = nodes * schema.n_cells + cells
-        if path.is_dir():  # parts have the rows of their own units, level by level
+        if path.is_dir():  # every part has the rows of its own units, level by level
             order = np.argsort(key)
             nodes, cells, counts, key = nodes[order], cells[order], counts[order], key[order]
             del order
@@ -250,8 +272,8 @@ def _read_entries(path: Path, geography: Geography, schema: Schema) -> SparseCou
 
 
 class _Rows(NamedTuple):
-    """The rows of one file: its ``units``, each with so many rows after each other (``sizes``), and every row's cell
-    and count.
+    """The rows of one file: its ``units``, how many consecutive rows each has (``sizes``), and every row's cell and
+    count.
     """
 
     units: pa.Array
@@ -261,7 +283,7 @@ class _Rows(NamedTuple):
 
     @classmethod
     def read(cls, path: Path, geography: Geography, schema: Schema) -> _Rows:
-        """Some rows at a time, so that a file that repeats its rows is not read to its end.
+        """Read rows in batches, so that reading stops early in a file that repeats its rows.
 
         Raises `ValueError` for a category that is not the schema's, for counts that are not whole, and for rows that
         are not in order.
@@ -276,7 +298,7 @@ class _Rows(NamedTuple):
         with pq.ParquetFile(path, read_dictionary=texts) as file:
             kind = file.schema_arrow.field("count").type
             if not pa.types.is_integer(kind):
-                raise ValueError(f"count holds {kind}, and not whole numbers")
+                raise ValueError(f"count has type {kind}; it must be whole numbers")
             row_columns(schema)
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=["geoid", *schema.names, "count"]):
                 coded = {name: _coded(batch[name]) for name in texts}
@@ -309,7 +331,7 @@ class _Rows(NamedTuple):
 
 
 def _coded(column: pa.Array) -> pa.DictionaryArray:
-    """A column as an array that has each of its texts once."""
+    """A column as a dictionary array, which has each of its texts once."""
     if not pa.types.is_dictionary(column.type):
         return column.cast(pa.string()).dictionary_encode()
     return column.cast(pa.dictionary(pa.int32(), pa.string()))

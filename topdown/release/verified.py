@@ -1,6 +1,6 @@
-"""Whether a release is the one that was written: its files against its manifest, and its counts against each other.
+"""Verifies a release: its files against its manifest, and its counts against each other.
 
-Reads the public directory alone, so that whoever receives a release can do it.
+Reads the public directory alone, so that everybody who receives a release can verify it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ import pyarrow.parquet as pq
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
+from topdown.geography.unit_sums import SpineGeography, published
 from topdown.machine.files import file_digest
-from topdown.release.answer_files import FOLDER, paths_of, table_counts
+from topdown.release.answer_files import AREAS, FOLDER, area_paths, paths_of, table_counts
 from topdown.release.archive import STRAY, unpacked
+from topdown.release.layouts import EVERY_CELL
 from topdown.release.manifest import MALFORMED, MANIFEST, manifest_at, require_version
 from topdown.release.partition import GEOGRAPHY, LIMITS, RELEASE, is_part
 from topdown.release.released_counts import (
+    areas_of_release,
     as_described,
     as_release,
     level_sizes,
@@ -31,24 +34,25 @@ from topdown.release.released_counts import (
     read_counts,
     released_limits,
     schema_of,
+    units_of,
 )
 from topdown.release.whole_counts import Release
 from topdown.tables.parquet import longest_text, require_texts
 from topdown.wording import FETCH, reason, shown, shown_path, unquoted
 from topdown.workload import Query, Schema
-from topdown.workload.answer_tables import AnswerTable, answer_tables, known_columns
+from topdown.workload.answer_tables import AnswerTable, answer_tables, known_columns, stated_table
 
 _ROWS_AT_ONCE, _ENTRIES_AT_ONCE = 1 << 16, 1 << 22
-"""Of a table, and of the cells that have records, when they are compared with what they should be."""
+"""So many rows of a table, and cells with records, are compared at once."""
 _MOST_DEFECTS = 5
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A release that is whole: its directory, its ``files``, and the SHA-256 of its manifest.
+    """A release that was verified: its directory, its ``files``, and the SHA-256 of its manifest.
 
-    The manifest vouches for the files, and nothing in the directory for the manifest: ``sha256`` is to be compared with
-    what the publisher states elsewhere.
+    The manifest has the digests of the files, but nothing in the directory shows that the manifest is the publisher's:
+    compare ``sha256`` with what the publisher states elsewhere.
     """
 
     public: Path
@@ -57,14 +61,19 @@ class Verified:
 
 
 def verify_release(public: str | Path) -> Verified:
-    """Make sure that the directory ``public``, or a ZIP file of it, holds a whole release and nothing else but what
-    file managers leave there (.DS_Store).
+    """Make sure that a directory, or a ZIP file of it, holds a complete release and nothing else; files that file
+    managers leave there (.DS_Store) are ignored.
 
     Every file that the manifest lists is there, with its size and its SHA-256, and no other. The whole, non-negative
     counts of release.parquet have a row for every unit and cell, and every family of geography.parquet adds up to its
-    parent (in a release of an earlier version, which lacks it: every level to the root). Of several queries there is a
-    row for every cell that has records. No cell that the schema's zeros exclude has any. Every table is what the counts
-    add up to. Raises `DataError` that names the files, or the unit, at fault.
+    parent (in a release of an earlier version, which lacks it: every level to the root). If the measurements were made
+    on a spine, all trees of geography.parquet have the same leaves, and the counts of areas are the sums of their
+    leaves. In a release of several queries there is a row for every cell that has records, and no cell that the
+    schema's zeros exclude has any. Every table is the sum of the counts. Raises `DataError` that names the files, or
+    the unit, at fault.
+
+    Args:
+        public: the directory, or a ZIP file of it.
 
     Examples:
         >>> "release.parquet" in td.verify_release("public").files
@@ -81,7 +90,7 @@ def verify_release(public: str | Path) -> Verified:
 
 
 def verify_files(public: Path, remedy: str = FETCH) -> dict[str, Any]:
-    """The manifest of the release in ``public``, of which every file is what was written, and no other is there.
+    """The manifest of the release in ``public``, after making sure that its files are those that the manifest lists.
 
     Raises `DataError` that names the files at fault and ends in ``remedy``.
     """
@@ -97,7 +106,7 @@ def verify_files(public: Path, remedy: str = FETCH) -> dict[str, Any]:
         inside = public / "public"
         if (inside / MANIFEST).is_file():
             raise DataError(
-                f"{shown_path(public)}: it is what a run wrote; give the release in it, {shown_path(inside)}"
+                f"{shown_path(public)}: it is the output folder of a run; give the release in it, {shown_path(inside)}"
             )
         raise DataError(f"{shown_path(public / MANIFEST)}: {manifest}; {remedy}")
     if defects:
@@ -129,15 +138,18 @@ def _read_manifest(path: Path | None) -> dict[str, Any] | str:
 
 
 def _is_named(name: str) -> bool:
-    """Whether a release may have a file of this name: in its directory, in that of its tables or of its parts."""
-    within = name.removeprefix(f"{RELEASE if is_part(name) else FOLDER}/")
-    return Path(within).name == within and within not in ("", ".", "..") and name not in (MANIFEST, FOLDER)
+    """Whether a release may have a file of this name: in its directory, in that of its tables, areas or parts."""
+    folder = RELEASE if is_part(name) else AREAS if name.startswith(f"{AREAS}/") else FOLDER
+    within = name.removeprefix(f"{folder}/")
+    return Path(within).name == within and within not in ("", ".", "..") and name not in (MANIFEST, FOLDER, AREAS)
 
 
 def _present(public: Path) -> dict[str, Path]:
-    """What is in the directory by its path there: of its tables' and its parts' what is in them, others themselves."""
+    """The files in the directory by their paths in it, those of its tables, areas and parts included; other folders as
+    they are.
+    """
     found = {path.name: path for path in public.iterdir()}
-    for name in (FOLDER, RELEASE):
+    for name in (FOLDER, AREAS, RELEASE):
         within = found.get(name)
         if within is not None and within.is_dir() and not within.is_symlink():
             del found[name]
@@ -153,9 +165,9 @@ def _defects(there: dict[str, Path], files: dict[str, dict[str, Any]]) -> list[s
         if path.is_symlink() or not path.is_file():
             found.append(f"{unquoted(name)} is not a file")
         elif path.stat().st_size != known["bytes"]:
-            found.append(f"{unquoted(name)} has {path.stat().st_size:,} bytes and not {known['bytes']:,}")
+            found.append(f"{unquoted(name)} has {path.stat().st_size:,} bytes instead of {known['bytes']:,}")
         elif file_digest(path) != known["sha256"]:
-            found.append(f"{unquoted(name)} is not what was written (its SHA-256 is another)")
+            found.append(f"{unquoted(name)} is not what was written (its SHA-256 is not the manifest's)")
     return found + [f"{shown(name)} is not of this release" for name in sorted(set(there) - set(files) - {MANIFEST})]
 
 
@@ -169,29 +181,42 @@ def _require_counts(folder: Path, manifest: dict[str, Any]) -> None:
             _require_possible(folder / RELEASE, release)
         _require_named(folder, manifest, ())
         return
-    release = read_counts(folder, manifest)
+    geography = units_of(folder, manifest)
+    release = read_counts(folder, manifest, published(geography))
     _require_possible(folder / RELEASE, release)
     if limited:
-        _require_limits(folder / LIMITS, release, schema)
+        measured = release.at(geography.turned.units) if isinstance(geography, SpineGeography) else release
+        _require_limits(folder / LIMITS, measured, schema)
     asked = answer_tables(tables, schema)
     _require_named(folder, manifest, asked)
     for table in asked:
-        for path, column in zip(paths_of(table), (None, "value"), strict=True):
-            if column is not None and f"{path}.parquet" not in manifest["files"]:
-                continue  # a release in parts has no estimates beside its tables
-            _require_table(folder / f"{path}.parquet", table, release, column)
+        _require_tables(folder, manifest, paths_of(table), table, release)
+    areas = areas_of_release(release, geography)
+    of_areas = stated_table(release.cells if release.layout is EVERY_CELL else None, schema, asked, margins=False)
+    for kind, counts in areas.items():
+        _require_tables(folder, manifest, area_paths(kind), of_areas, counts)
+
+
+def _require_tables(
+    folder: Path, manifest: Mapping[str, Any], paths: Sequence[str], table: AnswerTable, release: Release
+) -> None:
+    """Refuse a table, or its estimates, at ``paths`` that does not agree with the counts of ``release``."""
+    for path, column in zip(paths, (None, "value"), strict=True):
+        if column is not None and f"{path}.parquet" not in manifest["files"]:
+            continue  # a release in parts has no estimates of its tables
+        _require_table(folder / f"{path}.parquet", table, release, column)
 
 
 def _levels_alone(folder: Path, manifest: Mapping[str, Any], schema: Schema) -> Iterator[Release]:
-    """Of a release without a table of units, as earlier versions wrote them: every level beneath the root. This much is
-    known, that all units of a level are in the root.
+    """A release without a table of units, as earlier versions wrote them, as one release per level: its units beneath
+    the root. No more is known than that all units of a level are in the root.
     """
     path, sizes, cells = folder / RELEASE, level_sizes(folder, manifest), [str(cell) for cell in manifest["cells"]]
     units, columns = read_cells(path, sizes, cells, None, ["value"])
     ends = np.cumsum(list(sizes.values())).tolist()
     root, *levels = sizes
     for level, begin, end in zip(levels, ends, ends[1:], strict=False):
-        # Siblings go by their GEOIDs.
+        # Siblings are in the order of their GEOIDs.
         order = begin + pc.array_sort_indices(units[begin:end]).to_numpy().astype(np.int64)
         there = np.concatenate([[0], order])
         geography = Geography((root, level), Tree.from_family_sizes([[end - begin]]), units.take(pa.array(there)))
@@ -218,12 +243,15 @@ def _require_possible(path: Path, release: Release) -> None:
 
 
 def _require_named(folder: Path, manifest: Mapping[str, Any], asked: Sequence[AnswerTable]) -> None:
-    """Refuse files of tables that the manifest does not name: nobody would compare them with the counts."""
-    named = {path for table in asked for path in paths_of(table)}
-    tables = [name for name in manifest["files"] if name.startswith(f"{FOLDER}/")]
+    """Refuse files of tables that the manifest does not name, since they are not compared with the counts."""
+    kinds = (manifest.get("spine") or {}).get("areas", {})
+    named = {path for table in asked for path in paths_of(table)} | {path for k in kinds for path in area_paths(k)}
+    tables = [name for name in manifest["files"] if name.startswith((f"{FOLDER}/", f"{AREAS}/"))]
     others = [name for name in tables if name.rpartition(".")[0] not in named]
     if others:
-        raise DataError(f"{shown_path(folder)}: {unquoted(others[0])} is of no table that the manifest names; {FETCH}")
+        raise DataError(
+            f"{shown_path(folder)}: {unquoted(others[0])} belongs to no table that the manifest names; {FETCH}"
+        )
 
 
 def _require_columns(folder: Path, manifest: Mapping[str, Any], tables: Sequence[str], schema: Schema) -> None:
@@ -235,7 +263,7 @@ def _require_columns(folder: Path, manifest: Mapping[str, Any], tables: Sequence
 
 
 def _require_limits(path: Path, release: Release, schema: Schema) -> None:
-    """Refuse counts outside the limits that they keep."""
+    """Refuse counts outside of their limits."""
     limits = released_limits(path, release.geography, schema)
     for query, (low, high) in limits.by_query.items():
         answers = release.answers_of(slice(0, release.geography.n_nodes), query)
@@ -249,17 +277,19 @@ def _require_limits(path: Path, release: Release, schema: Schema) -> None:
 
 
 def _require_table(path: Path, table: AnswerTable, release: Release, column: str | None) -> None:
-    """Refuse a table that is not of the release's counts; ``column``: where they stand, None where each has its own."""
+    """Refuse a table whose counts are not those of the release; ``column``: the one that names the table's column, None
+    where each has its own.
+    """
     geography, names = release.geography, [one.name for one in table.columns]
     times = 1 if column is None else len(names)
     longest = {"geoid": longest_text(geography.identifiers)}
     require_texts(path, longest | ({} if column is None else {"column": longest_text(names)}))
     with pq.ParquetFile(path) as file:
-        # Of a very large release the upper levels are estimated alone.
+        # A very large release has estimates of its upper levels only.
         ends = geography.level_offsets[1:] if column is not None else geography.level_offsets[-1:]
         same = file.metadata.num_rows in (times * ends).tolist()
         begin, wanted = 0, ["geoid", *(names if column is None else ["column", column])]
-        # Some rows at a time: of a nation the answers of every unit would fill the memory.
+        # In batches: the answers of every unit of a nation would fill the memory.
         for rows in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=wanted) if same else ():
             numbers = np.arange(begin, begin + len(rows))
             units = geography.identifiers.take(pa.array(numbers // times))

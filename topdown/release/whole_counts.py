@@ -1,9 +1,10 @@
-"""Release: whole, non-negative, consistent counts, checked when it is made, however they are kept."""
+"""Release: whole, non-negative, consistent counts, kept as a table or as entries, and checked when it is made."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 from topdown.errors import DataError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.geography.unit_sums import UnitSums
 from topdown.machine.memory import gibibytes, most_at_once
 from topdown.projection.check.certificate import Certificate
 from topdown.release.layouts import EVERY_CELL, WITH_RECORDS, Layout, wide_batches
@@ -26,12 +28,12 @@ from topdown.workload.answer_tables import answer_columns
 BoolArray = npt.NDArray[np.bool_]
 
 _BYTES_OF_COUNT = 18
-"""Of a cell at a node in a table of counts: the count, whether it is exact, and what adding up takes."""
+"""Bytes for a cell at a node in a table of counts: the count, whether it is exact, and the work of adding up."""
 
 
 class Fault(NamedTuple):
-    """A count that no release has: its node and cell, and what is wrong with it in words, or by how much more (``gap``)
-    its children have.
+    """A count that is not allowed in a release: its node and cell, and what is wrong in words, or how much more its
+    children have (``gap``).
     """
 
     node: int
@@ -41,7 +43,9 @@ class Fault(NamedTuple):
 
 
 class Held(Protocol):
-    """The counts of a release. SparseCounts are the cells that have records, node by node, in rising order of cells."""
+    """The counts of a release: a table, or entries, which are the cells that have records, node by node, in rising
+    order of cells.
+    """
 
     @property
     def starts(self) -> IntArray:
@@ -49,13 +53,13 @@ class Held(Protocol):
 
     @property
     def dense(self) -> IntArray | None:
-        """All counts (nodes x cells), where they are kept so."""
+        """All counts (nodes x cells), where they are kept as a table; else None."""
 
     def entries(self, numbers: slice) -> tuple[IntArray, IntArray]:
         """The cells and counts of some entries."""
 
     def fault(self, tree: Tree, n_cells: int) -> Fault | None:
-        """What makes it no release, if anything does."""
+        """A count that is not allowed in a release; None where all are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +82,7 @@ class DenseCounts:
         return cells[here], some[rows[here], cells[here]]
 
     def fault(self, tree: Tree, n_cells: int) -> Fault | None:
-        """As `Held` has it. Raises `ProjectionError` for counts of another kind or number."""
+        """As `Held` has it. Raises `ProjectionError` for counts of another type or shape."""
         values = self.dense
         if values.dtype != np.int64 or values.shape != (tree.n_nodes, n_cells):
             raise ProjectionError(
@@ -102,8 +106,8 @@ class DenseCounts:
 
 @dataclass(frozen=True, eq=False)
 class SparseCounts:
-    """Counts as entries: ``starts`` (nodes + 1,), ``cells`` and ``counts`` (entries,) int64: the node k has
-    ``counts[starts[k]:starts[k+1]]`` records in the cells beside, in rising order; in all others none.
+    """Counts as entries: ``starts`` (nodes + 1,), ``cells`` and ``counts`` (entries,) int64: node k has
+    ``counts[starts[k]:starts[k+1]]`` records in the cells of the same places, in rising order, and none in other cells.
     """
 
     starts: IntArray = field(repr=False)
@@ -121,10 +125,7 @@ class SparseCounts:
         wrong = np.flatnonzero((self.counts <= 0) | (self.cells < 0) | (self.cells >= n_cells))
         if len(wrong):
             place = int(wrong[0])
-            words = (
-                f"{self.counts[place]} records; a release has at least one in each of its cells, which are of the "
-                "schema"
-            )
+            words = f"{self.counts[place]} records; every entry of a release has at least one, in a cell of the schema"
             return Fault(int(nodes[place]), int(self.cells[place]), words)
         for families in tree.families_down():
             mine = (nodes >= families.parents.start) & (nodes < families.parents.stop)
@@ -151,16 +152,19 @@ class Release(ArrowTable):
     """Counts fit to be published: whole, non-negative, every family adding up in every cell.
 
     Args:
+        geography: the units.
+        schema: the cells.
         held: the counts, as a table or as the cells that have records (`of_values`, `of_entries`).
         layout: the rows that the release is written in.
         method: the projection that they come from.
         fit_for_release: whether noise and rounding were drawn exactly, from operating-system entropy.
-        exactness: which cells (nodes x cells) are published exactly, or what finds them.
+        exactness: which cells (nodes x cells) are published exactly, or a function that finds them.
         certificate: of the programs that they were rounded from, where it is known.
         margins: the published intervals by column (``lower, upper, moe, cv``, each (nodes x cells), and of the
             total (nodes x 1)), of a release that was read from files which have them.
+        names: the names of the cells, where these are not the schema's.
 
-    Raises `ProjectionError` naming the node where this does not hold.
+    Raises `ProjectionError` naming the node where the counts are not such.
 
     Examples:
         >>> release.to_frame().head(2)
@@ -195,7 +199,18 @@ class Release(ArrowTable):
         schema: Schema | None = None,
         margins: Mapping[str, FloatArray] | None = None,
     ) -> Release:
-        """A release of ``values`` (nodes x cells), of which those are published exactly that ``exact`` says."""
+        """A release of a table of counts.
+
+        Args:
+            geography: the units.
+            cells: the names of the cells.
+            values: (nodes x cells), whole, 0 or more, every family adding up.
+            exact: (nodes x cells) which values are published exactly; by default none.
+            method: the projection that they come from.
+            fit_for_release: whether noise and rounding were drawn exactly, from operating-system entropy.
+            schema: of which the cells are the product; by default they are one attribute.
+            margins: the published intervals, as of the class.
+        """
         return cls(
             geography,
             Schema.of_cells(cells) if schema is None else schema,
@@ -220,7 +235,17 @@ class Release(ArrowTable):
         exact: Callable[[], BoolArray] | None = None,
         certificate: Certificate | None = None,
     ) -> Release:
-        """A release of the cells that have records."""
+        """A release of the counts that are not 0.
+
+        Args:
+            geography: the units.
+            schema: the cells.
+            entries: the cells that have records, node by node.
+            method: the projection that they come from.
+            fit_for_release: whether noise and rounding were drawn exactly, from operating-system entropy.
+            exact: finds which cells are published exactly, (nodes x cells); by default none are.
+            certificate: of the programs that they were rounded from.
+        """
         return cls(geography, schema, entries, WITH_RECORDS, method, fit_for_release, exact, certificate)
 
     def __post_init__(self) -> None:
@@ -239,7 +264,7 @@ class Release(ArrowTable):
         return f"Release({self.geography.n_nodes:,} nodes x {self.schema.n_cells:,} cells, {self.method})"
 
     def described(self, node: int, cell: int) -> str:
-        """A node and a cell in words, for messages."""
+        """``cell`` at ``node`` in words, for messages."""
         if not 0 <= cell < self.schema.n_cells:
             return f"{self.geography.describe(node)}, cell number {cell}"
         return f"{self.geography.describe(node)}, cell {shown(self.cells[cell])}"
@@ -255,17 +280,17 @@ class Release(ArrowTable):
         return self.held.starts
 
     def entries(self, numbers: slice) -> tuple[IntArray, IntArray]:
-        """The cells and counts of some entries: the cells that have records, node by node, in rising order."""
+        """The cells and counts of the entries ``numbers``, counted node by node; cells of a node in rising order."""
         return self.held.entries(numbers)
 
     def entries_of(self, nodes: slice) -> tuple[IntArray, IntArray, IntArray]:
-        """The entries of some nodes: of each its node, numbered from the first of them, its cell and its count."""
+        """The entries of ``nodes``: of each its node, numbered from the first of them, its cell and its count."""
         starts = self.starts[nodes.start : nodes.stop + 1]
         return nodes_of(starts), *self.entries(slice(int(starts[0]), int(starts[-1])))
 
     @cached_property
     def values(self) -> IntArray:
-        """The counts of every cell (nodes x cells), made when they are asked for where they are kept as entries.
+        """The counts of every cell (nodes x cells); made from the entries when it is first asked for.
 
         Raises `DataError` where they do not fit in memory.
         """
@@ -295,17 +320,24 @@ class Release(ArrowTable):
             return np.broadcast_to(np.zeros((), np.bool_), (self.geography.n_nodes, self.schema.n_cells))
         return self.exactness() if callable(self.exactness) else self.exactness
 
+    def at(self, units: UnitSums) -> Release:
+        """The counts of ``units``, which are sums of this release's nodes."""
+        known = self.exactness is not None
+        counts = _summed(self, units) if self.held.dense is None else DenseCounts(units.summed(self.held.dense))
+        exact = (lambda: units.all_of(self.exact)) if known else None
+        return replace(self, geography=units.geography, held=counts, exactness=exact, margins={})
+
     @property
     def variance(self) -> FloatArray | None:
         """Marks the exact values: 0 there, NaN (not known) elsewhere, (nodes x cells); None where nothing is exact.
 
-        Non-negative and rounded values have no variance in closed form, so that this says what is exact (what
-        invariants give and imply) and nothing of the others: a variance is known of the estimates by least squares.
+        Non-negative and rounded values have no variance in closed form, so this only says what is exact (invariants,
+        and what they imply). The estimates by least squares have variances.
         """
         return np.where(self.exact, 0.0, np.nan) if self.exact.any() else None
 
     def answers(self, level: str, query: str) -> IntArray:
-        """The answers to any query at every node of ``level``; (nodes of the level x answers).
+        """The answers to any ``query`` at every node of ``level``; (nodes of the level x answers).
 
         Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
         """
@@ -321,10 +353,11 @@ class Release(ArrowTable):
         """The answers to a query at a level as a wide table: ``geoid, name`` and a column for every answer.
 
         Args:
-            query: also a table of the redistricting file or one of its fields ("P1", "P0010003"), where the schema has
-                what it is about.
+            level: whose units the rows are.
+            query: a query, or a table of the redistricting file or one of its fields ("P1", "P0010003"), where the
+                schema has the attributes of that table.
 
-        Raises as `answers` does.
+        Raises the errors of `answers`.
         """
         nodes = self.geography.level_slice(level)
         columns = answer_columns(query, self.schema)
@@ -340,15 +373,14 @@ class Release(ArrowTable):
     def batches(
         self, nodes: Sequence[slice] | None = None, more: Mapping[str, Any] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of its layout, as its file has them, in Arrow batches: of every cell ``geoid, level, parent, name,
-        cell, value[, variance]`` and what margins there are, or of cells with records ``geoid, level``, a column per
-        attribute and ``count``.
+        """The rows of its file in Arrow batches: for every cell ``geoid, level, parent, name, cell, value[, variance]``
+        and the margins, if any; or, for cells with records, ``geoid, level``, a column per attribute and ``count``.
 
         Args:
-            nodes: those that are asked for of cells with records, by default all.
+            nodes: whose rows are given, in the layout of cells with records; by default all.
             more: columns (nodes x cells) after those of every cell.
 
-        Raises `ConfigError` for an attribute that is called as another column.
+        Raises `ConfigError` for an attribute that has the name of another column.
         """
         return self.layout.batches(self, nodes, more or {})
 
@@ -363,6 +395,24 @@ class Release(ArrowTable):
     def wide(self) -> pd.DataFrame:
         """The counts with one row per unit: ``geoid, level, parent, name, *cells[, total]``."""
         return to_frame(wide_batches(self))
+
+
+def _summed(release: Release, units: UnitSums) -> SparseCounts:
+    """The entries of ``units``, level by level."""
+    n_cells, starts = release.schema.n_cells, release.starts
+    cells, counts = release.entries(slice(0, int(starts[-1])))
+    found: list[tuple[IntArray, IntArray]] = []
+    for begin, end in itertools.pairwise(units.starts[units.geography.level_offsets].tolist()):
+        node, of = units.node[begin:end], units.of[begin:end]
+        sizes = starts[node + 1] - starts[node]
+        entries = np.repeat(starts[node] - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
+        keys, place = np.unique(np.repeat(of, sizes) * n_cells + cells[entries], return_inverse=True)
+        total = np.zeros(len(keys), np.int64)
+        np.add.at(total, place.reshape(-1), counts[entries])
+        found.append((keys, total))
+    key, total = (np.concatenate(one) for one in zip(*found, strict=True))
+    unit, cell = np.divmod(key, n_cells)
+    return SparseCounts(np.searchsorted(unit, np.arange(units.geography.n_nodes + 1)), cell, total)
 
 
 def nodes_of(starts: IntArray) -> IntArray:

@@ -22,8 +22,11 @@ def nearest_covariance(matrix: ArrayLike) -> FloatArray:
     """The positive semidefinite matrix of the same variances whose correlations are nearest (Frobenius) to
     ``matrix``'s.
 
-    ``matrix`` (p, p), symmetric, with variances of 0 or more; a variable of variance 0 keeps no covariance. A matrix
-    that is positive semidefinite comes back as it is. Post-processing: it costs no budget.
+    A variable of variance 0 keeps no covariance. A matrix that is positive semidefinite comes back as it is.
+    Post-processing: it costs no budget.
+
+    Args:
+        matrix: (p, p), symmetric, with variances of 0 or more.
 
     Raises ConfigError for what is no symmetric matrix, or has a negative variance.
 

@@ -26,12 +26,14 @@ def universal_histogram(
 
     Args:
         layers: from below the root to the leaves, the k-th of shape (..., branching^k).
+        root: the exact value of the root.
+        branching: the number of children of every inner node.
 
     Examples:
         >>> from topdown.research.proportions import universal_histogram
-        >>> estimates, variances = universal_histogram([[0.7, 0.2], [0.3, 0.35, 0.1, 0.2]])
-        >>> estimates[1].round(3)
-        array([0.3 , 0.35, 0.1 , 0.2 ])
+        >>> upward, consistent = universal_histogram([[0.7, 0.2], [0.3, 0.35, 0.1, 0.2]])
+        >>> consistent[1].round(4)
+        array([0.3375, 0.3875, 0.0875, 0.1875])
     """
     noisy = [np.asarray(layer, dtype=np.float64) for layer in layers]
     upward = [noisy[-1]]
@@ -54,6 +56,11 @@ def nonnegative_histogram(layers: Sequence[ArrayLike], *, root: float = 1.0, bra
 
     Layer by layer from the root; a family of zeros shares its parent equally.
 
+    Args:
+        layers: as of `universal_histogram`.
+        root: the exact value of the root.
+        branching: the number of children of every inner node.
+
     Examples:
         >>> from topdown.research.proportions import nonnegative_histogram
         >>> nonnegative_histogram([[0.9, 0.2], [0.3, 0.6, -0.1, 0.2]]).round(3)
@@ -71,6 +78,9 @@ def nonnegative_histogram(layers: Sequence[ArrayLike], *, root: float = 1.0, bra
 
 def rescaled(proportions: ArrayLike) -> FloatArray:
     """Non-negative numbers divided by their sum, along the last axis; equal shares where all are 0.
+
+    Args:
+        proportions: (..., cells), 0 or more.
 
     Examples:
         >>> from topdown.research.proportions import rescaled

@@ -1,1 +1,1 @@
-"""What a projection does to the noise, by replicates against the truth. Confidential: it knows the truth."""
+"""Studies: replicates of measuring and projecting, compared with the true counts. Everything here is confidential."""

@@ -1,4 +1,4 @@
-"""The Census Bureau's metrics of one release against the truth, by level and size class, beside its own figures."""
+"""The Census Bureau's accuracy metrics of one release, by level and size class, beside the Bureau's own figures."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SIZES: Mapping[str, tuple[int, ...]] = {"county": _USUAL, "minor civil division"
 
 ALL = "all"
 TOTAL, ADULTS = "total", "18 and over"
-"""The statistics of which production's figures are known."""
+"""The statistics for which the production run's figures are known."""
 
 COUNTED = ("2 to 5 %", "above 5 %", "above 10 %", "above 200")
 _PERCENTILES = ("median |d|", "90 % |d|", "95 % |d|", "max |d|")
 METRICS = ("ME", "MAE", "RMSE", "MAPE", "MALPE", "CV", "TAES", *COUNTED, *_PERCENTILES)
-"""Of `metrics_of`, in their order."""
+"""The names of the metrics of `metrics_of`, in order."""
 
 
 def metrics_of(truth: IntArray, released: IntArray) -> dict[str, float]:
@@ -141,13 +141,13 @@ def production() -> Mapping[tuple[str, str], Mapping[tuple[str, str], float]]:
 
 
 def _kind(level: str) -> str:
-    """The level as the Bureau calls it: a name in the plural, or with a sign, is the same one."""
+    """The level by the Bureau's name; plurals and punctuation are ignored."""
     plain = level.lower().replace("_", " ").strip()
     return {"counties": "county", "tracts": "tract", "places": "place", "blocks": "block"}.get(plain, plain)
 
 
 def _statistic(cell: str) -> str:
-    """Which of the Bureau's statistics an answer is, by its name; itself where it is none."""
+    """The Bureau's statistic that an answer is, by its name; the name itself where it is none."""
     plain = cell.lower().partition(": ")[2] or cell.lower()
     return (
         ADULTS

@@ -1,4 +1,4 @@
-"""Which of many biases are there and are not simulation error alone: the false discovery rate, and honest extremes."""
+"""Which of many biases are more than simulation error: the false discovery rate, and conservative extremes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from topdown.geography.tree import FloatArray
 from topdown.studies.errors_table import ErrorTable
 
 RATE = 0.05
-"""Of what is called biased, the part that is not, at most, on average over simulations."""
+"""The largest expected part of values called biased that are not."""
 
 CONFIDENCE = 0.95
 
@@ -22,9 +22,9 @@ def discoveries(
 ) -> npt.NDArray[np.bool_]:
     """Which of ``values`` are not 0, at a false discovery rate of `RATE` over all of them.
 
-    By the two-sided t-test of every value with its Monte Carlo ``standard_errors`` from ``replicates``. Of what is
-    found a part of at most `RATE` is 0 on average, where tests are independent or positively dependent. A value within
-    ``resolution`` of 0 is never found; one without a standard error (NaN, from one replicate) neither.
+    By the two-sided t-test of every value with its Monte Carlo ``standard_errors`` from ``replicates``. On average at
+    most the part `RATE` of the found values is truly 0, where tests are independent or positively dependent. A value
+    within ``resolution`` of 0, or without a standard error (NaN, from one replicate), is never found.
 
     Source: Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995);
     `scipy.stats.false_discovery_control`.
@@ -36,22 +36,24 @@ def discoveries(
     tested = np.isfinite(value) & np.isfinite(error)
     if replicates < 2 or not tested.any():
         return found
+    from scipy.stats import false_discovery_control
+
     size = np.abs(value[tested])
     small = size <= smallest[tested]
     t = np.divide(size, error[tested], out=np.full_like(size, np.inf), where=error[tested] > 0)
-    p = np.where(small, 1.0, 2.0 * stats.t.sf(t, replicates - 1))
-    found[tested] = stats.false_discovery_control(p, method="bh") <= RATE
+    p = np.where(small, 1.0, 2.0 * special.stdtr(replicates - 1, -t))
+    found[tested] = false_discovery_control(p, method="bh") <= RATE
     return found
 
 
 def at_least(values: npt.ArrayLike, standard_errors: npt.ArrayLike) -> FloatArray:
-    """The lower limit of the 95 % interval of every value's size, 0 where the interval holds 0: by it the most biased
-    are picked, because the largest values of many are the largest for their simulation error too.
+    """The lower limit of the 95 % interval of every value's size, 0 where the interval holds 0. The most biased are
+    chosen by it, because the largest of many values also have large simulation errors.
 
     A value without a standard error (NaN) counts as it is.
     """
     error = np.nan_to_num(np.asarray(standard_errors, dtype=np.float64), nan=0.0)
-    z = float(stats.norm.ppf((1.0 + CONFIDENCE) / 2.0))
+    z = float(special.ndtri((1.0 + CONFIDENCE) / 2.0))
     return np.asarray(np.maximum(np.abs(np.asarray(values, dtype=np.float64)) - z * error, 0.0))
 
 

@@ -1,7 +1,8 @@
-"""What a study draws where several queries are measured, and not the cells alone."""
+"""The draws of a study in which several queries are measured."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,8 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise import Law, SeededSource
-from topdown.privacy.bounds import LevelBounds
+from topdown.noise.exact.threshold_tables import DRAWS_PER_CHUNK
+from topdown.privacy.bounds import NONE, LevelBounds
 from topdown.privacy.plan import Plan
 from topdown.studies.followed import Followed
 from topdown.workload import DETAILED, Query, Schema
@@ -51,6 +53,22 @@ def asked_queries(geography: Geography, schema: Schema, plan: Plan, *, limited: 
     )
 
 
+def aligned_draws(law: Law, size: tuple[int, ...], key: tuple[int | str, ...]) -> FloatArray:
+    """Draws of ``law`` of shape ``size`` by the streams of ``key``, so that those of another law by the same key come
+    from the same random numbers, place by place: the common random numbers of two studies.
+
+    Laws use different numbers of bits for a draw, so that one stream would get out of step. So each block has a stream
+    of its own. Laws that reject proposals (a discrete Gaussian with sigma above 128) still get out of step inside a
+    block.
+    """
+    count = math.prod(size)
+    drawn = np.empty(count)
+    for number, first in enumerate(range(0, count, DRAWS_PER_CHUNK)):
+        block = drawn[first : first + DRAWS_PER_CHUNK]
+        block[:] = law.sample(len(block), SeededSource((*key, number) if number else key))
+    return drawn.reshape(size)
+
+
 def draw_answers(
     asked: Sequence[DrawnQuery], tree: Tree, truth: FloatArray, replicates: int, seed: tuple[int, int], rows: slice
 ) -> list[dict[Query, Answers]]:
@@ -62,9 +80,12 @@ def draw_answers(
     for number, one in enumerate(asked):
         exact = np.rint(one.query.answers(truth[:, tree.level(one.level)].T)).astype(np.int64)
         values = np.broadcast_to(exact.astype(np.float64), (replicates, *exact.shape))
-        if one.law is not None:
-            source = SeededSource((*seed, "query", number))
-            values = np.asarray(one.bounds.sample(exact, one.law, values.shape, source), dtype=np.float64)
+        key = (*seed, "query", number)
+        if one.law is not None and one.bounds.kind == NONE:
+            values = values + aligned_draws(one.law, values.shape, key)
+        elif one.law is not None:
+            drawn = one.bounds.sample(exact, one.law, values.shape, SeededSource(key))
+            values = np.asarray(drawn, dtype=np.float64)
         found[one.level][one.query] = Answers(values[rows], np.full(len(exact), one.variance))
     return found
 
@@ -72,8 +93,9 @@ def draw_answers(
 def measured_answers(
     measured: Sequence[dict[Query, Answers]], tree: Tree, followed: Followed, replicates: int
 ) -> FloatArray:
-    """The answers (replicates, answers, nodes) that are followed as they were measured; where an exact finer query has
-    them, its sums; 0 where they were not measured."""
+    """The measured values of the answers that are followed (replicates, answers, nodes); sums of an exact finer query
+    where there is one; 0 where they were not measured.
+    """
     found = np.zeros((replicates, len(followed.labels), tree.n_nodes))
     for index, level in enumerate(measured):
         exact = [query for query, one in level.items() if (one.variance == 0).all()]

@@ -1,4 +1,6 @@
-"""ErrorTable: what replicates of measure -> project did, by node, cell and method. Confidential: it knows the truth."""
+"""ErrorTable: errors over replicates of measuring and projecting, by node, cell and method. Confidential: it has the
+true counts.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.machine.software import version_of
+from topdown.studies.batch_means import BatchMeans
 from topdown.studies.moments import LEVEL_QUANTITIES, TOTALS
 from topdown.studies.resolution import resolution
 from topdown.tables.tidy import ArrowTable, tidy_batches, to_frame, with_plain_strings, write_parquet
@@ -21,7 +24,7 @@ from topdown.wording import listed, shown
 from topdown.workload import DETAILED
 
 SCHEMA_VERSION = "1.0"
-"""Of the tables of a study."""
+"""The version of the tables of a study."""
 
 STATISTICS = (
     "bias",
@@ -51,6 +54,11 @@ class ErrorTable(ArrowTable):
     """Errors of every node, cell and method over ``replicates`` replicates.
 
     Args:
+        geography: the units.
+        cells: the names of the cells, or of the answers that errors are of.
+        methods: the labels of the methods.
+        replicates: how many were finished.
+        reference: "noise" or "continuous", the law that residuals are compared with.
         truth: (nodes x cells) the true counts.
         noise_variance: of the measurements, (nodes,), or (nodes x cells) where the cells are answers to queries,
             each with its noise (infinite where it is not measured).
@@ -59,18 +67,22 @@ class ErrorTable(ArrowTable):
             it was not computed.
         level_means: method label -> name of `LEVEL_STATISTICS` -> (levels x cells): means over a level's nodes,
             with the standard errors of these means, correlations between nodes included.
-        rules: (method label, rule label) -> name of `RULE_STATISTICS` -> (units,), of the leaves or of the level
-            that the rule decides for, ``rule_nodes``: rule label -> these nodes, ``rule_areas``: of rules for areas
-            the names of these.
+        rules: (method label, rule label) -> name of `RULE_STATISTICS` -> (units,), of the units or areas that the rule
+            decides for.
+        rule_nodes: rule label -> the nodes that the rule decides for.
+        rule_areas: rule label -> the names of the areas, of a rule for areas.
         rule_totals: (method label, rule label) -> name of `RULE_TOTALS` -> a sum over units, mean over replicates.
-        densities: (method label) -> counts of residuals (nodes x cells, bins) with ``bin_width`` (nodes x cells,),
-            the bins centred on 0; empty where distances were not computed.
+        densities: method label -> counts of residuals (nodes x cells, bins), the bins centred on 0; empty where
+            distances were not computed.
+        bin_width: (nodes x cells,) the width of these bins, in counts.
         public_input: whether the counts were declared public; if not, everything here is confidential.
         of_query: (cells,) the query that every cell is an answer of.
         theory: method label -> the exact variance (nodes x cells) of those that are linear, NaN where it is
             undetermined.
         coverage: how often the published intervals hold the truth, by level, cell and class, with the columns of
-            `coverage.COLUMNS`; None where they were not followed.
+            `interval_coverage.COLUMNS`; None where they were not followed.
+        batch_means: means over batches of replicates, by which two studies are compared.
+        draws: digests of everything beside the seed that decides which random numbers are drawn.
 
     Examples:
         >>> study["top-down", "bias"][0].round(2)  # of the nation, by cell
@@ -98,6 +110,8 @@ class ErrorTable(ArrowTable):
     of_query: tuple[str, ...] = ()
     theory: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
     coverage: pd.DataFrame | None = field(default=None, repr=False)
+    batch_means: BatchMeans = field(default_factory=lambda: BatchMeans(np.zeros(0), {}, {}), repr=False)
+    draws: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, key: tuple[str, str]) -> FloatArray:
         """``table[method, statistic]``: (nodes x cells). Raises `ConfigError` naming what there is."""
@@ -118,23 +132,24 @@ class ErrorTable(ArrowTable):
         ``reference``, in counts; NaN where distances were not computed.
 
         On average over simulations ``wasserstein_corrected`` is never above the distance and ``wasserstein`` never
-        below it (`histogram.Distances`), so the lower end is the mean of the first less 1.96 standard errors, and 0 at
-        least, and the upper end the mean of the second with 1.96 standard errors. Over many nodes the standard error
+        below it (`residual_bins.Distances`), so the lower end is the mean of the first less 1.96 standard errors, and 0
+        at least, and the upper end the mean of the second with 1.96 standard errors. Over many nodes the standard error
         becomes small; what is left is the gap between the two, which more replicates close.
 
         Args:
+            method: the label of one of the methods.
             mean: (nodes x cells) -> the means that are asked for, by default every node's own distance.
             pooled: the standard errors of single nodes -> those of such means.
         """
         corrected, plain = self[method, "wasserstein_corrected"], self[method, "wasserstein"]
         half = 1.96 * pooled(self[method, "wasserstein_se"])
-        # One block of replicates has no second half: then nothing is known from below.
+        # One block of replicates has no second half, and so no lower bound.
         least = np.where(np.isfinite(corrected) | ~np.isfinite(plain), corrected, 0.0)
         return np.maximum(mean(least) - half, 0.0), mean(plain) + half
 
     @property
     def resolution(self) -> FloatArray:
-        """(nodes,): how far from 0 a number may be for float64 alone, in counts; of `resolution.resolution`."""
+        """(nodes,): the rounding error of a 0 in float64, in counts; from `resolution.resolution`."""
         if self.noise_variance.ndim == 1:
             return resolution(self.noise_variance, self.truth)
         # Of the finest noise at a node, which is the nearest to none.
@@ -148,8 +163,9 @@ class ErrorTable(ArrowTable):
 
     @property
     def headline(self) -> slice:
-        """The cells that are summed up where one number stands for all: the answers to the query that is named first,
-        and all cells where none is."""
+        """The cells that summary numbers are computed from: the answers to the first query; all cells where there are
+        no queries.
+        """
         return slice(0, self.of_query.count(self.of_query[0]) if self.of_query else len(self.cells))
 
     @property
@@ -159,7 +175,7 @@ class ErrorTable(ArrowTable):
 
     @property
     def notice(self) -> str:
-        """What everything that is written from this table says of itself."""
+        """The notice on everything that is written from this table."""
         return "comparison with public counts" if self.public_input else "confidential comparison with the true counts"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -196,7 +212,7 @@ class ErrorTable(ArrowTable):
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["geoid", "method", "rule"])
 
     def rule_units(self, rule: str) -> tuple[list[str], list[str | None] | None]:
-        """The GEOIDs and the names of the units that ``rule`` decides for; areas are called as they are."""
+        """The GEOIDs and the names of the units that ``rule`` decides for; for areas their names."""
         if rule in self.rule_areas:
             return list(self.rule_areas[rule]), None
         nodes, names = self.rule_nodes[rule], self.geography.names
@@ -204,12 +220,12 @@ class ErrorTable(ArrowTable):
         return geoids, None if names is None else names[nodes.start : nodes.stop].to_pylist()
 
     def write(self, path: Path) -> None:
-        """The tidy table as Parquet at ``path``, marked with `notice` and readable by its owner alone."""
+        """Write the tidy table as Parquet to ``path``, marked with `notice` and readable by its owner alone."""
         write_parquet(path, self.batches(), self.marks, private=True)
 
     @property
     def marks(self) -> dict[str, str]:
-        """What every Parquet file of a study says of itself."""
+        """The metadata of every Parquet file of a study."""
         return {
             "software": f"topdown {version_of()}",
             "schema version": SCHEMA_VERSION,

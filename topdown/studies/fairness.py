@@ -1,8 +1,7 @@
 """Who is favoured: errors by family size, by group of units, and in decisions taken on the released counts.
 
-Pure functions of an `ErrorTable` or of arrays of replicates. A projection may be fair on average and not to everybody:
-it treats units by the size of their family and by how small their counts are, and decisions that are taken on the
-counts pass this on.
+Pure functions of an `ErrorTable` or of arrays of replicates. A projection may be fair on average but not to every unit:
+errors depend on the size of the family and on the size of the count, and decisions on released counts inherit this.
 
 Sources: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy" (family size);
 Tran, Fioretto, Van Hentenryck, Yao, "Decision Making with Differential Privacy under a Fairness Lens" (alpha-fairness,
@@ -68,7 +67,7 @@ __all__ = [
 ]
 
 SIZE_CLASS = "size class"
-"""The grouping that every study has: by the size of the count."""
+"""The name of the grouping that every study has: by the size of the count."""
 
 SIZE_EDGES = (10, 100, 1_000, 10_000, 100_000)
 """Counts at which one size class ends and the next begins."""
@@ -80,8 +79,8 @@ def alpha_fairness(bias: npt.ArrayLike, groups: Any = None) -> float:
     In the units of ``bias``; 0 for a single unit.
 
     Args:
-        bias: (units,) the bias of every unit, or with ``groups`` (units,) labels, of which the means by group are
-            then compared.
+        bias: (units,) the bias of every unit.
+        groups: (units,) labels; where they are given, the means of the groups are compared in place of units.
 
     Raises `ConfigError` where there is no unit, a bias is not finite, or the lengths differ.
 
@@ -101,7 +100,11 @@ def alpha_fairness(bias: npt.ArrayLike, groups: Any = None) -> float:
 
 
 def size_classes(counts: npt.ArrayLike, edges: Sequence[float] = SIZE_EDGES) -> list[str]:
-    """The size class of every one of ``counts``, as "10 to 99", a class from each of ``edges`` to below the next.
+    """The size class of every count, such as "10 to 99".
+
+    Args:
+        counts: (units,) counts of 0 or more.
+        edges: every class reaches from one of these to below the next; the first class begins at 0.
 
     Raises `ConfigError` unless ``edges`` are positive and strictly increasing.
 
@@ -116,6 +119,9 @@ def size_classes(counts: npt.ArrayLike, edges: Sequence[float] = SIZE_EDGES) -> 
 
 def size_class_names(edges: Sequence[float] = SIZE_EDGES) -> list[str]:
     """The labels of `size_classes`, from small to large. Raises `ConfigError` as it does.
+
+    Args:
+        edges: as of `size_classes`.
 
     Examples:
         >>> td.fairness.size_class_names([10, 100])
@@ -139,21 +145,25 @@ def by_group(
     weights: Sequence[float] = (),
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Errors of ``method`` by group of leaves, with Monte Carlo confidence intervals; one row per cell and group.
+    """Errors of a method by group of leaves, with Monte Carlo confidence intervals; one row per cell and group.
 
     Columns ``cell, group, units, mean_truth``, and ``bias`` (mean of the units'), ``variance`` (mean), ``rmse``
     (root of the mean squared error over units and replicates), ``relative_error`` (rmse over the mean true count,
     NaN where that is 0), each with ``_se``, ``_low``, ``_high``.
 
     A group's bias has its exact standard error where `simulate` followed `GroupMean` of this ``name``, cell, grouping
-    and weights; otherwise the units' errors are taken as uncorrelated, which siblings' are not: they add up to their
-    parent's error, mostly far less than if they were, and the interval is then too wide.
+    and weights; otherwise the units' errors are assumed uncorrelated. Errors of siblings are negatively correlated,
+    since they add up to the small error of their parent, so that the interval is then too wide.
 
     Args:
+        table: what `simulate` returned.
+        method: the label of one of its methods.
         groups: a label per leaf, in the geography's order.
         cell: one cell, by default each.
+        name: of the grouping, as `GroupMean` has it.
         weights: a number of 0 or more per leaf, by which the means over its group are weighted, such as how many
             people of a kind live there; all alike where there are none.
+        confidence: of the intervals, between 0 and 1.
 
     Raises `ConfigError` for an unknown method or cell, or labels or weights that are not one per leaf.
 
@@ -199,11 +209,17 @@ def errors_by_group(
     weights: Sequence[float] = (),
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """The table of `by_group` (without ``cell``) from ``errors`` (replicates, units), estimate minus truth.
+    """The table of `by_group` (without ``cell``) from an array of errors.
 
-    ``weights`` as there. ``truth`` (units,) gives mean_truth and relative_error. Standard errors come from the
-    replicates' own group means, so correlations between units are in them. Raises `ConfigError` for fewer than two
-    replicates.
+    Standard errors come from the replicates' own group means, so correlations between units are in them. Raises
+    `ConfigError` for fewer than two replicates.
+
+    Args:
+        errors: (replicates, units) estimate minus truth.
+        groups: a label per unit.
+        truth: (units,) the true counts, for ``mean_truth`` and ``relative_error``; without it these are NaN.
+        weights: as of `by_group`.
+        confidence: of the intervals, between 0 and 1.
 
     Examples:
         >>> errors = [[1.0, -1.0, 2.0], [3.0, -1.0, 0.0]]  # two replicates, three units
@@ -229,9 +245,14 @@ def errors_by_group(
 
 @dataclass(frozen=True)
 class LargestGap:
-    """The two groups that differ most: ``alpha`` = value of ``high`` minus value of ``low``, ``alpha_se`` its standard
-    error taking the two as independent. The largest of many gaps is chosen for its noise too: below about 3 standard
+    """The two groups that differ most. The largest of many gaps is partly chosen for its noise: below about 3 standard
     errors it says nothing.
+
+    Args:
+        alpha: the value of ``high`` minus the value of ``low``.
+        alpha_se: its standard error, taking the two as independent.
+        low: the group with the smallest value.
+        high: the group with the largest value.
 
     Examples:
         >>> groups = td.fairness.by_group(study, "top-down", ["east", "west", "east", "west"], cell="employed")
@@ -251,6 +272,7 @@ def largest_gap(groups: pd.DataFrame, statistic: str = "bias") -> LargestGap:
 
     Args:
         groups: rows of `by_group` (of one cell) or `decisions_by_group`.
+        statistic: the column that is compared, such as "bias" or "variance".
 
     Raises `ConfigError` for no rows.
 

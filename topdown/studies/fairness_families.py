@@ -1,4 +1,4 @@
-"""Fairness by the size of families: how much variance a projection leaves to whom."""
+"""Fairness by the size of families: the variance that a projection leaves in each."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ from topdown.studies.methods import StudiedMethod
 
 
 def predicted_variance(table: ErrorTable, method: str) -> FloatArray:
-    """The variance that theory gives every node's estimate, in counts squared; NaN where none is known. (nodes,), since
-    cells are alike; (nodes x cells) where several queries were measured or are followed, from `ErrorTable.theory`.
+    """The variance that theory predicts for every node's estimate, in counts squared; NaN where it is not known.
+    (nodes,), since all cells have the same; (nodes x cells) where several queries were measured or are followed, from
+    `ErrorTable.theory`.
 
     "raw": the noise's; otherwise the method's own: of "top-down/equality", level by level,
     v (1 - v / V) + (v / V)^2 var(parent) with V the sum over the family; of "gls" the diagonal of the generalised
     least-squares covariance, which on every tree is that of "joint/equality" and "gls-top-down/equality" too.
     Non-negative and rounded methods have no closed form.
+
+    Args:
+        table: what `simulate` returned.
+        method: the label of one of its methods.
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Theorem 6
     applied down the tree.
@@ -40,13 +45,17 @@ def predicted_variance(table: ErrorTable, method: str) -> FloatArray:
 
 
 def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
-    """How much variance every family's children keep under ``method``; one row per family and cell.
+    """How much variance every family's children keep under a method; one row per family and cell.
 
     Columns ``geoid, name`` of the parent, ``level`` of the children, ``family_size``, ``cell``, ``noise_variance``
     (mean over the children), ``public_total`` (what the projection on a public total leaves, noise variance times
     (1 - 1/n)), ``predicted`` (`predicted_variance`, mean), ``measured``, ``measured_se`` and ``wasserstein_low``
     and ``wasserstein_high``, the ends of the 95 % interval of the children's mean distance to the noise
     (`ErrorTable.distance_interval`).
+
+    Args:
+        table: what `simulate` returned.
+        method: the label of one of its methods.
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Theorem 6
     and its comparison of Arizona with Texas.
@@ -81,7 +90,8 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
                         "family_size": n,
                         "cell": cell,
                         "noise_variance": noise,
-                        "public_total": family_variance(noise, n.astype(np.float64)),
+                        # An only child is its parent, whether it was measured or not.
+                        "public_total": family_variance(np.where(n == 1, 0.0, noise), n.astype(np.float64)),
                         "predicted": mean(predicted[:, column]),
                         "measured": mean(table[method, "variance"][:, column]),
                         "measured_se": pooled(table[method, "variance_se"][:, column]),
@@ -96,17 +106,18 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
 
 
 def family_pairs(families: pd.DataFrame, pairs: int = 3) -> pd.DataFrame:
-    """The ``pairs`` of families of one level and cell that are treated most differently, by variance.
+    """The pairs of families of one level and cell that are treated most differently, by variance.
 
-    The first row sets the family with the least variance beside the one with the most, the second the next of
-    either, and so on. Where the variance is known exactly (``predicted``) it decides; elsewhere what was measured
-    does: the least by the upper end of its 95 % interval, the most by the lower end, since the extremes of many
-    measured variances are extreme by simulation error too. A pair whose two intervals meet is left out. Columns
-    ``level, cell``, and ``geoid, name, family_size, public_total, predicted, measured, measured_se`` with the
-    suffixes ``_low`` and ``_high``, and ``ratio`` of the measured ones.
+    The first row pairs the family with the least variance with the one with the most, the second row the next of
+    either, and so on. Where the variance is known exactly (``predicted``) it decides. Elsewhere measured variances do:
+    the least by the upper end of its 95 % interval, the most by the lower end, since the extremes of many measured
+    variances also have large simulation errors. A pair whose intervals overlap is left out. Columns ``level, cell``,
+    and ``geoid, name, family_size, public_total, predicted, measured, measured_se`` with the suffixes ``_low`` and
+    ``_high``, and ``ratio`` of the measured ones.
 
     Args:
         families: of `by_family`.
+        pairs: how many pairs of every level and cell.
 
     Examples:
         >>> families = td.fairness.by_family(study, "top-down")

@@ -1,4 +1,4 @@
-"""What a study looks at of every node's histogram: its cells, or the answers to queries."""
+"""What a study computes errors of, at every node: the cells, or the answers to queries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from topdown.workload import DETAILED, TOTAL, Query, Schema
 
 @dataclass(frozen=True)
 class Followed:
-    """The answers to ``queries``, one query after the other, called ``labels``.
+    """The answers to ``queries``, one query after the other, with their ``labels``.
 
     ``of_query`` (answers,): to which query every one belongs. ``are_cells``: whether they are the histogram's cells.
     """
@@ -33,17 +33,16 @@ class Followed:
 
     @classmethod
     def of(cls, schema: Schema, cells: Sequence[str], names: Iterable[str] | None) -> Followed:
-        """The queries that ``names`` asks for, each once; without any the ``cells``, by their names.
-
-        An answer is called by its query and its categories, "sex * age: female × child"; the total "total". Raises
-        `ConfigError` for an unknown query, one that is named twice, and for none.
+        """The queries that ``names`` names, each once; without any the ``cells``, by their names. An answer's label has
+        its query and its categories, "sex * age: female × child"; the total is "total". Raises `ConfigError` for an
+        unknown query, one that is named twice, and for none.
         """
         if names is None:
             return cls((Query.parse(DETAILED, schema),), tuple(cells), (DETAILED,) * len(cells), True)
         queries = tuple(Query.parse(name, schema) for name in names)
         named = [query.name for query in queries]
         if not queries or len(set(named)) != len(named):
-            raise ConfigError(f"queries {listed(named)}: name at least one, and each of them once")
+            raise ConfigError(f"queries {listed(named)}: name at least one, and each only once")
         labels, of_query = [], []
         for query in queries:
             labels += [TOTAL] if query.name == TOTAL else [f"{query.name}: {one}" for one in query.labels(" × ")]
@@ -51,9 +50,8 @@ class Followed:
         return cls(queries, tuple(labels), tuple(of_query), False)
 
     def answer(self, typed: str, where: str) -> str:
-        """The label that ``typed`` means: itself, or without the query where that leaves one, with "*" for "×".
-
-        Raises `ConfigError`, for the setting ``where``, if there is none, or if it may be one of several.
+        """The label that ``typed`` means: the label itself, or, where that is unique, the label without its query; "*"
+        may replace "×". Raises `ConfigError`, for the setting ``where``, if there is none or more than one.
         """
         if typed in self.labels:
             return typed
@@ -75,7 +73,7 @@ class Followed:
 
     @property
     def columns_of_queries(self) -> list[tuple[Query, int]]:
-        """Of every answer its query and its number among that query's."""
+        """For every answer its query and its number among the query's answers."""
         return [(query, k) for query in self.queries for k in range(query.n_answers)]
 
     def columns(self, query: str) -> slice:
@@ -93,7 +91,7 @@ class Followed:
         return np.concatenate([query.answers(turned).swapaxes(-1, -2) for query in self.queries], axis=-2)
 
     def sparse_answers(self, histograms: Sequence[Sparse]) -> FloatArray:
-        """The answers (answers, nodes) of histograms that are kept as the cells that have something."""
+        """The answers (answers, nodes) of histograms that are kept as entries, the cells that are not 0."""
         nodes = np.repeat(np.arange(len(histograms)), [len(one.cells) for one in histograms])
         cells = np.concatenate([one.cells for one in histograms])
         values = np.concatenate([np.asarray(one.values, dtype=np.float64) for one in histograms])

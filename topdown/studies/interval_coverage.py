@@ -1,4 +1,4 @@
-"""How often the intervals that a release would publish hold the true count, by size of the count, level and group."""
+"""The coverage of the intervals that a release would publish, by size of the count, level and group."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ from topdown.uncertainty.margins import require_confidence
 from topdown.workload import DETAILED, Query, Schema
 
 EVERY, BY_TRUTH, BY_PUBLISHED = "all", "true count", "published count"
-"""By what units are told apart, beside the groupings of a study."""
+"""The classifications of units, beside the groupings of a study."""
 
 COLUMNS = ("level", "cell", "by", "group", "units", "covered", "covered_se", "nominal", "moe")
 
 
 @dataclass(frozen=True)
 class CoverageOptions:
-    """Whose intervals a study follows: those that a release by the projection ``released`` publishes at ``confidence``.
+    """Which intervals a study follows: those that a release publishes.
 
     Args:
+        released: the method of the release.
+        confidence: of the intervals, above 0.5 and below 1.
         size_classes: counts at which a class ends and the next begins.
-        groups: of leaves, by the count of a cell.
+        groups: groups of leaves, by the count of a cell; coverage is reported for each.
 
     Examples:
         >>> options = td.CoverageOptions("gls-top-down", confidence=0.9)
@@ -54,12 +56,12 @@ class CoverageOptions:
 
     @property
     def method(self) -> StudiedMethod:
-        """The released projection, as a study follows it."""
+        """The method of the release as a method of the study."""
         return StudiedMethod(self.released, nonnegative=True, rounded=True)
 
 
 class _Class(NamedTuple):
-    """A class of units of a level and cell: ``by`` what they are told apart, and what theirs is called."""
+    """A class of units of a level and cell: the classification (``by``) and the name of the class."""
 
     level: str
     cell: str
@@ -69,7 +71,7 @@ class _Class(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FollowedIntervals:
-    """What every replicate's intervals need, and the classes of units in which those that hold the truth are counted.
+    """What the intervals of every replicate need, and the classes of units in which covering intervals are counted.
 
     ``method``: the one that is released. ``variance`` (answers x nodes) and ``laws``: of the errors of least squares of
     the answers, or cells, that are studied. ``rows``: places in (answers x nodes), class after class, each class from
@@ -195,9 +197,9 @@ class FollowedIntervals:
     def frame(self, sums: FloatArray, replicates: int) -> pd.DataFrame:
         """The columns `COLUMNS` from the sums of `counted`, a row per class that had a unit.
 
-        ``units``: in a replicate on average. ``covered``: the part of the intervals that hold the truth, ``covered_se``
-        its Monte Carlo error, of a ratio of two sums over replicates, so that correlations between units are in it.
-        ``moe``: half of the mean length.
+        ``units``: mean over replicates. ``covered``: the part of the intervals that hold the truth; ``covered_se``: its
+        Monte Carlo error as a ratio of two sums over replicates, which includes correlations between units. ``moe``:
+        half of the mean length.
         """
         there = np.flatnonzero(sums[1] > 0)
         covered, units, squares, products, of_units, lengths = sums[:, there]
@@ -216,7 +218,7 @@ class FollowedIntervals:
 
 
 def no_coverage(plan: Plan, geography: Geography, schema: Schema) -> str | None:
-    """Why a release under ``plan`` would have no margins whose coverage can be asked for, if so."""
+    """Why a release under ``plan`` would have no margins; None where it would have some."""
     return no_margins(_planned(plan, geography, schema))
 
 
@@ -233,7 +235,7 @@ def _laws(plan: Plan, geography: Geography, followed: Followed) -> tuple[FloatAr
 
 
 def _planned(plan: Plan, geography: Geography, schema: Schema) -> Measurements:
-    """Measurements of the variances that ``plan`` has, without values: a law does not depend on them."""
+    """Measurements with the variances of ``plan`` and without values, on which laws do not depend."""
     found: dict[tuple[str, str], Answers] = {}
     spread = np.full(geography.n_nodes, np.inf)
     for level in geography.levels:

@@ -1,4 +1,4 @@
-"""What is known of a study before it draws: the exact variances of the methods that are linear, how wide errors are."""
+"""Computed before a study draws: the exact variances of linear methods, and the widths of bins for errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def linear_variances(study: Simulation, plan: Plan, geography: Geography, noise:
     """The exact variances (nodes x answers) of the methods that are linear and have a closed form, by label; NaN where
     they are undetermined.
 
-    Not of noise within bounds, whose variance depends on the count.
+    None for noise within bounds, whose variance depends on the count.
     """
     found: dict[str, FloatArray] = {}
     if plan.bounds.any:
@@ -42,7 +42,7 @@ def linear_variances(study: Simulation, plan: Plan, geography: Geography, noise:
                 variance = np.concatenate(parts, axis=1)
         elif method.sums_alone:
             of_cell = method.variance(study.variance, study.tree)
-            # Every cell is a problem of its own, so that variances add up.
+            # Cells are independent, so that variances add up.
             variance = None if of_cell is None else of_cell[:, None] * _cells_of_answers(study.followed)
         if variance is not None:
             found[method.label] = np.where(np.isfinite(variance), variance, np.nan)
@@ -50,15 +50,16 @@ def linear_variances(study: Simulation, plan: Plan, geography: Geography, noise:
 
 
 def _cells_of_answers(followed: Followed) -> FloatArray:
-    """Of how many cells that can have records every answer is the sum (answers,)."""
+    """The number of possible cells that every answer is the sum of; (answers,)."""
     cells = followed.queries[0].schema.possible_cells()
     parts = [np.bincount(query.answers_of(cells), minlength=query.n_answers) for query in followed.queries]
     return np.concatenate(parts).astype(np.float64)
 
 
 def bin_widths(geography: Geography, plan: Plan, followed: Followed, asked: Sequence[DrawnQuery]) -> FloatArray:
-    """The widths of bins (answers, nodes): by the noise on every answer, and where it has none of its own by the widest
-    noise at and above it, since a non-negative projection may hand a parent's whole error to one child."""
+    """The widths of bins (answers, nodes): from the noise on every answer, and where it has none of its own from the
+    widest noise at and above it, since a non-negative projection may pass a parent's whole error to one child.
+    """
     laws, _ = followed_noise(plan, geography, followed)
     found, widest = np.empty((len(followed.labels), geography.n_nodes)), 0.0
     for number, level in enumerate(geography.levels):

@@ -19,9 +19,11 @@ _EQUALITY, _AT_ONCE, _ROUNDED = "/equality", "/at-once", "/rounded"
 
 
 def names() -> list[str]:
-    """What a method may be called: "raw", "gls", and for each projection with x >= 0 "joint" (non-negative),
-    "joint/equality" (sums only) and "joint/rounded" (non-negative and whole); of a projection that settles the total
-    first, "top-down/at-once" and "top-down/at-once/rounded", which settle all queries at once."""
+    """The labels of methods: "raw", "gls", and for each projection with x >= 0 such as "joint" (non-negative) also
+    "joint/equality" (sums only) and "joint/rounded" (non-negative and whole). For a projection that makes the total
+    non-negative first, also "top-down/at-once" and "top-down/at-once/rounded", which make all queries non-negative at
+    once.
+    """
     found = [RAW]
     for name, method in METHODS.items():
         kinds = ["", _EQUALITY, _ROUNDED] if method.nonnegative else [""]
@@ -32,7 +34,8 @@ def names() -> list[str]:
 @dataclass(frozen=True)
 class StudiedMethod:
     """One method of a study. ``projection``: the name of one, or "raw" for the measurements themselves. ``at_once``:
-    whether all queries are settled at once, where the projection would settle some first."""
+    whether all queries are made non-negative at once, where the projection would by default take some first.
+    """
 
     projection: str
     nonnegative: bool
@@ -49,7 +52,7 @@ class StudiedMethod:
 
     @property
     def label(self) -> str:
-        """The name by which `parse` finds it."""
+        """The label that `parse` reads."""
         name = self.projection + (_AT_ONCE if self.at_once else "")
         if self.rounded:
             return name + _ROUNDED
@@ -66,7 +69,7 @@ class StudiedMethod:
         `ConfigError`."""
         if self.at_once and not several:
             raise ConfigError(
-                f"method {self.label!r}: the cells alone are measured, and are settled at once by "
+                f"method {self.label!r}: only the cells are measured, and they are made non-negative at once by "
                 f"{StudiedMethod(self.projection, self.nonnegative, self.rounded).label!r}; name that"
             )
         if not self.is_raw:
@@ -79,17 +82,18 @@ class StudiedMethod:
 
     @property
     def sums_alone(self) -> bool:
-        """Whether it makes counts add up and lets them be negative."""
+        """Whether counts add up but may be negative."""
         return not self.is_raw and not self.nonnegative
 
     @property
     def upward(self) -> bool:
-        """Whether what was measured below a node takes part in its estimate without x >= 0."""
+        """Whether measurements below a node are used for its estimate without x >= 0."""
         return not self.is_raw and self.its_method.upward
 
     def variance(self, noise: FloatArray, tree: Tree) -> FloatArray | None:
-        """The variance (nodes,) that measurements of the cells alone of variance ``noise`` leave; None where there is
-        no closed form."""
+        """The variance (nodes,) of the estimate from measurements of the cells alone with variance ``noise``; None
+        where there is no closed form.
+        """
         if self.is_raw:
             return noise
         closed = self.its_method.for_cells().variance
@@ -111,8 +115,8 @@ class StudiedMethod:
 
 
 def without_bounds(label: str, among: Sequence[str]) -> list[str]:
-    """Of the methods ``among``, those that let counts be negative: first the same projection as ``label``'s, then
-    those that use what was measured below a node, then others, and the measurements themselves last.
+    """The methods ``among`` that may give negative counts: first the projection of ``label``, then those that use
+    measurements below a node, then others, and the measurements themselves last.
     """
     parsed = {other: StudiedMethod.parse(other) for other in among if other != label}
     free = [other for other, method in parsed.items() if not method.nonnegative]
@@ -131,5 +135,5 @@ def parse_methods(methods: Iterable[str | StudiedMethod]) -> tuple[StudiedMethod
         methods = [methods]
     parsed = tuple(m if isinstance(m, StudiedMethod) else StudiedMethod.parse(m) for m in methods)
     if not parsed or len(set(parsed)) != len(parsed):
-        raise ConfigError(f"methods {[m.label for m in parsed]}: name at least one, and each of them once")
+        raise ConfigError(f"methods {[m.label for m in parsed]}: name at least one, and each only once")
     return parsed

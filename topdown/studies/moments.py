@@ -9,13 +9,14 @@ import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import Law
+from topdown.studies.batch_means import Of
 from topdown.studies.residual_bins import Histogram, distances
 
 LEVEL_QUANTITIES = ("bias", "mse", "zeros")
-"""What is averaged over the nodes of a level in every replicate: e, e^2, and whether the estimate is 0."""
+"""The quantities averaged over the nodes of a level in every replicate: e, e^2, and whether the estimate is 0."""
 
 TOTALS = ("moved", "lost", "gained")
-"""What is added up over units in every replicate: |e|, and e where it is below and above 0."""
+"""The quantities summed over units in every replicate: |e|, and e where it is below and above 0."""
 
 
 @dataclass(eq=False)
@@ -43,12 +44,13 @@ class RuleSums:
 
 @dataclass(eq=False)
 class Accumulated:
-    """What replicates add up to. Rows are cells x nodes, cell by cell.
+    """Sums over replicates. Rows are cells x nodes, cell by cell.
 
     ``powers``: label -> (4, rows), sums of e, e^2, e^3, e^4. ``zeros``: label -> (rows,), how many estimates were 0.
-    ``coverage``: sums of `FollowedIntervals.counted`, None where intervals are not followed.
-    ``levels``: label -> (quantities of `LEVEL_QUANTITIES`, 2, cells, levels), sums of a level's means and of their
-    squares. ``halves``: label -> histograms of two halves of the replicates (a task fills the first).
+    ``coverage``: sums of `FollowedIntervals.counted`, None where intervals are not followed. ``levels``: label ->
+    (quantities of `LEVEL_QUANTITIES`, 2, cells, levels), sums of a level's means and of their squares. ``batches``:
+    sums (batches, groups) for `batch_means.BatchMeans`. ``halves``: label -> histograms of two halves of the replicates
+    (a task fills the first).
     """
 
     powers: dict[str, FloatArray] = field(default_factory=dict)
@@ -56,6 +58,7 @@ class Accumulated:
     levels: dict[str, FloatArray] = field(default_factory=dict)
     halves: dict[str, list[Histogram | None]] = field(default_factory=dict)
     rules: dict[tuple[str, str], RuleSums] = field(default_factory=dict)
+    batches: dict[Of, FloatArray] = field(default_factory=dict)
     coverage: FloatArray | None = None
 
     @classmethod
@@ -98,6 +101,12 @@ class Accumulated:
         totals = np.stack([lost + gained, lost, gained])
         sums.totals += np.stack([totals.sum(axis=1), (totals * totals).sum(axis=1)], axis=1)
 
+    def add_to_batches(self, key: Of, values: FloatArray, batches: IntArray, count: int) -> None:
+        """Add ``values`` (replicates, groups), each to its one of the ``count`` ``batches`` (replicates,), rising."""
+        sums = self.batches.setdefault(key, np.zeros((count, values.shape[1])))
+        starts = np.flatnonzero(np.diff(batches, prepend=-1))
+        sums[batches[starts]] += np.add.reduceat(values, starts, axis=0)
+
     def add_coverage(self, sums: FloatArray) -> None:
         """Add the ``sums`` of `FollowedIntervals.counted`."""
         self.coverage = sums if self.coverage is None else self.coverage + sums
@@ -118,11 +127,13 @@ class Accumulated:
                 mine[half] = found
             elif found is not None:
                 here.merge(found)
+        for of, summed in part.batches.items():
+            self.batches[of] = self.batches[of] + summed if of in self.batches else summed
         for key, outcome in part.rules.items():
             self.rules.setdefault(key, RuleSums.empty(len(outcome.error))).merge(outcome)
 
     def two_halves(self, label: str) -> tuple[Histogram, Histogram]:
-        """Both halves' histograms; the second is empty where there was but one task."""
+        """Both halves' histograms; the second is empty where there was only one task."""
         first, second = self.halves[label]
         assert first is not None  # nosec B101 # narrows a type: the first task fills every first half
         return first, Histogram.empty(first.width) if second is None else second

@@ -1,4 +1,4 @@
-"""The same study under several kinds of noise: unbounded, and within bounds by one or another law."""
+"""The same study under several kinds of noise: unbounded, and within bounds by several laws."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NoiseVariant:
 
     @property
     def charged(self) -> Fraction:
-        """What the plan truly costs: variants compare fairly where this is equal."""
+        """The true cost of the plan; a comparison is fair between variants of equal cost."""
         return self.plan.charged_total
 
 
@@ -83,13 +83,13 @@ def by_noise_and_size(variants: Sequence[NoiseVariant], size_classes: Mapping[st
 
 
 def best_noise(rows: pd.DataFrame, baseline: tuple[str, str]) -> pd.DataFrame:
-    """Of every cell and size class the noise and method with the least rmse and with the least bias.
+    """For every cell and size class the noise and method with the least rmse and those with the least bias.
 
-    ``rows``: of `by_noise_and_size`. ``baseline``: (noise, method) to compare with; variants that cost more than it
-    does take no part, nor does "raw", whose numbers do not add up. Columns ``cell, group, order, units,
-    baseline_rmse, baseline_bias``, ``rmse_noise, rmse_method, rmse, clear`` (whether the difference from the baseline
-    passes 3 standard errors of the simulation) and ``bias_noise, bias_method, bias``, each with ``_se``. The least
-    biased is the one of which the upper limit of the bias's size is least.
+    ``rows``: of `by_noise_and_size`. ``baseline``: (noise, method) to compare with; variants that cost more, and "raw",
+    whose numbers do not add up, are not considered. Columns ``cell, group, order, units, baseline_rmse,
+    baseline_bias``, ``rmse_noise, rmse_method, rmse, clear`` (whether the difference from the baseline exceeds 3
+    standard errors of the simulation) and ``bias_noise, bias_method, bias``, each with ``_se``. The least biased is the
+    one with the smallest upper limit of the bias's size.
 
     Raises `ConfigError` where the baseline is not among the rows.
     """

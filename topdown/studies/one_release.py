@@ -1,4 +1,4 @@
-"""One whole release by every method of a study, from the same draw: what records made from it would say."""
+"""One release of whole counts by every method of a study, all from the same draw."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class PublishedExample:
 
     @property
     def variation(self) -> FloatArray:
-        """The coefficient of variation (nodes x answers): sd by released count; 0 where nothing is uncertain, infinite
-        where 0 is published of what is.
+        """The coefficient of variation (nodes x answers): sd divided by the released count; 0 for exact values,
+        infinite where 0 is published for an uncertain one.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.sd > 0, self.sd / self.values, 0.0)
@@ -48,9 +48,9 @@ def one_release(
 ) -> dict[str, IntArray]:
     """Whole, non-negative counts (nodes x cells) by every projection among ``methods``, all from one seeded draw.
 
-    ``methods``: labels of a study (see `methods.names`); those without x >= 0 make no records and are left out, and one
-    that is there rounded and not rounded counts once. ``limits``: of answers, which histograms keep.
-    Not for release: the draw is seeded.
+    ``methods``: labels of a study (see `methods.names`); those without x >= 0 give no records and are left out, and a
+    method with and without rounding counts once. ``limits``: of answers, which histograms keep. Not for release: the
+    draw is seeded.
     """
     parsed = [StudiedMethod.parse(label) for label in methods]
     projections = dict.fromkeys(m.projection for m in parsed if m.nonnegative)
@@ -91,7 +91,7 @@ def published_example(
     everywhere = slice(0, counts.geography.n_nodes)
 
     def of(column: str) -> FloatArray:
-        # A query's rows go by node and answer.
+        # A query's rows are in the order of nodes and answers.
         parts = [
             found.loc[found["query"] == query.name, column].to_numpy().reshape(-1, query.n_answers) for query in queries
         ]

@@ -1,4 +1,4 @@
-"""Replicates of measure -> project, chunk by chunk: what a task of a simulation draws, projects and adds up."""
+"""A task of a simulation: draws and projects replicates chunk by chunk, and sums up their errors."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Problem
 from topdown.projection.rounding_method import rounding_named
 from topdown.projection.solver_inputs import descent_of_answers
-from topdown.studies.decisions.rules import Decision
-from topdown.studies.draws import DrawnQuery, draw_answers, measured_answers
+from topdown.studies.batch_means import ABSOLUTE, BATCHES, BIAS, NET, SQUARE, Of, batch_of
+from topdown.studies.decisions.rules import Decision, GroupMean
+from topdown.studies.draws import DrawnQuery, aligned_draws, draw_answers, measured_answers
 from topdown.studies.followed import Followed
 from topdown.studies.interval_coverage import FollowedIntervals
 from topdown.studies.methods import StudiedMethod
@@ -34,7 +35,9 @@ from topdown.workload import Query
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What every task needs: the problem, the laws by level, what to follow; ``chunk``: replicates drawn together."""
+    """The input of every task: the problem, the laws by level, what to follow; ``chunk``: replicates that are drawn
+    together.
+    """
 
     tree: Tree
     truth: FloatArray  # (cells, nodes), of the histograms
@@ -47,6 +50,7 @@ class Simulation:
     bounds: tuple[LevelBounds, ...]
     methods: tuple[StudiedMethod, ...]
     rules: tuple[Decision, ...]
+    decided: Mapping[str, FloatArray]  # by rule but for means of groups what is decided on the truth, (units,)
     width: FloatArray | None  # (answers * nodes,), None without distances
     queries: tuple[DrawnQuery, ...]  # where more than the cells are measured: everything that is
     components: Components | None
@@ -55,6 +59,7 @@ class Simulation:
     order: Mapping[str, tuple[tuple[Query, ...], ...]]  # by projection the queries that it settles first, by level
     seed: int
     chunk: int
+    replicates: int  # of the whole study
     impossible: IntArray  # (cells,), those in which no record can be
     intervals: FollowedIntervals | None = None
 
@@ -72,7 +77,7 @@ def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
             continue
         raw = draw(study, chunk)[start:stop]
         values = np.array(raw) if len(study.impossible) else raw
-        values[:, study.impossible] = 0.0  # at every node, whence every method has 0 there
+        values[:, study.impossible] = 0.0  # at every node, so that every method gives 0 there
         problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
         released = None
         for method in study.methods:
@@ -80,7 +85,7 @@ def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
             x = _applied(study, method, of_method, chunk, start)
             if study.intervals is not None and method == study.intervals.method:
                 released = x
-            _follow(study, method, study.followed.answers(x), found)
+            _follow(study, method, study.followed.answers(x), chunk * study.chunk + start, found)
         if study.intervals is not None:
             if released is None:
                 released = _applied(study, study.intervals.method, problem, chunk, start)
@@ -107,7 +112,7 @@ def _run_histograms(study: Simulation, components: Components, chunk: int, rows:
         return known[method.label]
 
     for method in study.methods:
-        _follow(study, method, estimated(method), found)
+        _follow(study, method, estimated(method), chunk * study.chunk + rows.start, found)
     if study.intervals is not None:
         linear, released = estimated(StudiedMethod.parse("gls")), estimated(study.intervals.method)
         found.add_coverage(study.intervals.counted(linear, released, study.answers))
@@ -153,34 +158,62 @@ def _by_families(
 
 
 def draw(study: Simulation, chunk: int) -> FloatArray:
-    """The measurements (replicates, cells, nodes) of one chunk; each level has a stream of its own."""
+    """The measurements (replicates, cells, nodes) of one chunk; each level has streams of its own."""
     values = np.empty((study.chunk, *study.truth.shape))
     for level, law in enumerate(study.laws):
         nodes = study.tree.level(level)
         values[..., nodes] = study.truth[:, nodes]
         if law is not None and (study.variance[nodes] > 0).any():
-            source = SeededSource((study.seed, chunk, level))
+            key = (study.seed, chunk, level)
             size = (study.chunk, len(study.truth), nodes.stop - nodes.start)
             if study.bounds[level].kind != NONE:
                 exact = study.truth[:, nodes].astype(np.int64)
-                values[..., nodes] = study.bounds[level].sample(exact, law, size, source)
+                values[..., nodes] = study.bounds[level].sample(exact, law, size, SeededSource(key))
             else:
-                values[..., nodes] += law.sample(size, source)
+                values[..., nodes] += aligned_draws(law, size, key)
     return values
 
 
-def _follow(study: Simulation, method: StudiedMethod, x: FloatArray, found: Accumulated) -> None:
-    """Add the errors of estimates (replicates, answers, nodes), and of decisions taken on them."""
-    labels = study.followed.labels
-    errors = np.ascontiguousarray((x - study.answers).reshape(len(x), -1).T)
+def _follow(study: Simulation, method: StudiedMethod, x: FloatArray, first: int, found: Accumulated) -> None:
+    """Add the errors of estimates (replicates, answers, nodes), and of decisions taken on them; ``first``: the number
+    of the first replicate."""
+    labels, label = study.followed.labels, method.label
+    by_replicate = x - study.answers
+    errors = np.ascontiguousarray(by_replicate.reshape(len(x), -1).T)
     zero = np.abs(x) <= study.resolution
-    found.add_errors(method.label, errors, np.count_nonzero(zero, axis=0).reshape(-1))
-    found.add_level_means(method.label, _level_means(errors.reshape(*study.answers.shape, len(x)), zero, study.tree))
+    found.add_errors(label, errors, np.count_nonzero(zero, axis=0).reshape(-1))
+    means = _level_means(errors.reshape(*study.answers.shape, len(x)), zero, study.tree)
+    found.add_level_means(label, means)
     if study.width is not None:
-        found.add_histogram(method.label, errors, study.width)
+        found.add_histogram(label, errors, study.width)
+    batches = batch_of(first + np.arange(len(x)), study.replicates)
+
+    def keep(measure: str, of: str, grouping: str, values: FloatArray) -> None:
+        found.add_to_batches(Of(label, measure, of, grouping), values, batches, min(study.replicates, BATCHES))
+
+    for number, measure in enumerate((BIAS, SQUARE)):
+        for cell, name in enumerate(labels):
+            keep(measure, name, "", means[number, cell].T)
+    wrong: dict[str, FloatArray] = {}
+
+    def error_of(rule: Decision) -> FloatArray:
+        if rule.label not in wrong:
+            wrong[rule.label] = rule.outcome(x, labels, study.tree) - study.decided[rule.label]
+        return wrong[rule.label]
+
     for rule in study.rules:
-        wrong = rule.outcome(x, labels, study.tree) - rule.outcome(study.answers, labels, study.tree)
-        found.add_rule((method.label, rule.label), wrong)
+        if not isinstance(rule, GroupMean):
+            found.add_rule((label, rule.label), error_of(rule))
+            keep(ABSOLUTE, rule.label, "", np.abs(error_of(rule)).mean(axis=1, keepdims=True))
+            continue
+        if isinstance(rule.of, str):
+            of_groups = rule.means(rule.at_leaves(by_replicate, labels, study.tree))
+            keep(BIAS, rule.of, rule.name, of_groups)
+        else:
+            of_groups = rule.means(error_of(rule.of))
+            keep(NET, rule.of.label, rule.name, of_groups)
+            keep(ABSOLUTE, rule.of.label, rule.name, rule.means(np.abs(error_of(rule.of))))
+        found.add_rule((label, rule.label), of_groups[:, rule.by.code])
 
 
 def _level_means(errors: FloatArray, zero: npt.NDArray[np.bool_], tree: Tree) -> FloatArray:

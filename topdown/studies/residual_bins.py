@@ -1,4 +1,4 @@
-"""Residuals of many replicates in memory that does not grow, kept well enough to integrate |F_empirical - F_law|.
+"""Residuals of many replicates in bounded memory, from which the integral of |F_empirical - F_law| is computed.
 
 Each node and cell has a row of bins; a bin keeps how many residuals it holds and their sum. From these the integral of
 the empirical cdf over every bin is exact, and so is that of the law, so that their absolute difference is exact in
@@ -25,7 +25,9 @@ _FIXED_POINT = 20
 
 _VALUES_IN_CACHE = 1 << 16
 _LARGEST_PACK = 1 << 15
-"""Replicates of a row that are summed together: twice their number of bits and `_FIXED_POINT` fit into 53."""
+"""The most replicates of a row that are summed together: twice their number of bits plus `_FIXED_POINT` must fit into
+53.
+"""
 
 
 def bin_width(standard_deviation: float) -> float:
@@ -73,7 +75,7 @@ class Histogram:
             beyond = np.where(at == 0, float(1 << _FIXED_POINT) - offset, offset)
             np.add.at(self.offsets, (rows.start + row, at), np.rint(beyond).astype(np.int64))
             fixed[row, column] = 0.0
-        # One pass for both sums: an offset below, and 1 above every sum of offsets; all of it exact in a float64.
+        # One pass for both sums: the low bits add up offsets, the high bits count; all exact in float64.
         shift = _FIXED_POINT + residuals.shape[1].bit_length()
         np.rint(fixed, out=fixed)
         fixed += float(1 << shift)
@@ -134,14 +136,16 @@ def _integrated_lattice_cdf(law: LatticeLaw, x: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def floor_integral(law: Law) -> float:
-    """The integral of sqrt(F (1 - F)): times sqrt(2 / (pi R)), how far R draws of the law seem to be from it."""
+    """The integral of sqrt(F (1 - F)); times sqrt(2 / (pi R)) it is the expected distance of R draws from their own
+    law.
+    """
     if isinstance(law, Laplace):
         return float(law.scale) * (1.0 + np.pi / 2.0)
     if isinstance(law, Gaussian):
         step = float(law.sigma) / 512.0
         x = (np.arange(512 * 40) + 0.5) * step
     else:
-        # F is constant from one lattice point to the next; on a fine lattice some thousands of its points will do.
+        # F is constant between lattice points; on a fine lattice a few thousand points suffice.
         lattice = 2.0**-law.grid_bits if isinstance(law, LatticeLaw) else law.std / 4096.0
         step = lattice * max(1.0, np.floor(law.std / lattice / 4096.0))
         x = np.arange(np.ceil(60.0 * law.std / step) + 2.0) * step
@@ -154,10 +158,10 @@ class Distances:
     """Wasserstein-1 distances of every row's residuals from a law; each (rows,), in counts.
 
     ``plain``: of the empirical cdf, which no sample brings below about ``floor``, the expected distance from ``law`` of
-    a sample of this size that comes from ``law`` itself. ``corrected``: free of that floor: where one half of the
-    replicates says which cdf is the larger, the other half says by how much, and the reverse; 0 on average where there
-    is no distance. On average ``corrected`` is never above the distance and ``plain`` never below it, and both are
-    near it where it is far above the floor. ``standard_error``: of ``plain``, by its influence function.
+    a sample of this size that comes from ``law`` itself. ``corrected``: without that floor: one half of the replicates
+    determines which cdf is larger, the other half by how much, and vice versa; 0 on average where there is no distance.
+    On average ``corrected`` is never above the distance and ``plain`` never below it; both are close to it where it is
+    far above the floor. ``standard_error``: of ``plain``, by its influence function.
 
     Within a bin in which the cdfs cross, both read a linear difference. Against the exact distance of a projected
     geometric law from the noise that is at most 1.1 % too little, from the continuous Laplace law 3.5 %; whole-number
@@ -189,7 +193,7 @@ def _difference(histogram: Histogram, law: Law) -> _Difference:
     integral = (below[:, :-2] * width + inner * width - offsets[:, 1:-1]) / total
     right = below[:, 1:-1] / total
     outer = offsets[:, [0, -1]] / total
-    # What the law has depends on the row by its width alone, and a level's rows share one.
+    # The law's part depends on a row only by its width, which is the same for a level.
     for shared in np.unique(histogram.width):
         rows = histogram.width == shared
         edges = (np.arange(1, BINS) - BINS // 2) * shared

@@ -1,4 +1,4 @@
-"""How small a number of counts is none: what float64 leaves of a 0 after sums and projections."""
+"""The resolution of counts: how large a 0 may be in float64 after sums and projections."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy.typing as npt
 from topdown.geography.tree import FloatArray
 
 _OF_THE_NOISE = 1e-6
-"""Of the noise's standard deviation: a draw of continuous noise falls so near to 0 about once in a million times."""
+"""This part of the noise's standard deviation: continuous noise is so close to 0 about once in a million draws."""
 
 _ROUNDINGS = 16
-"""Of the tree's largest count, in units of float64's precision: what sums over the tree leave."""
+"""So many units of float64's precision, relative to the tree's largest count: the rounding of sums over the tree."""
 
 
 def resolution(noise_variance: FloatArray, truth: npt.ArrayLike) -> FloatArray:
@@ -20,9 +20,9 @@ def resolution(noise_variance: FloatArray, truth: npt.ArrayLike) -> FloatArray:
     ``noise_variance`` (nodes,), in counts squared; of a node that is exact or was not measured the largest of the
     others stands in. ``truth``: the true counts, of which the largest says how fine float64 is in their sums.
 
-    A millionth of the noise's standard deviation: a projection on sums alone puts an estimate on 0 with a probability
-    that is not 0 (the noise's numbers are whole), and float64 leaves 1e-14 of it; a millionth is far above that, and
-    far below the distance of two values that such an estimate takes.
+    It is a millionth of the noise's standard deviation: with integer noise a projection on sums alone gives exact zeros
+    with positive probability, which float64 represents with an error of about 1e-14. A millionth is far above that
+    error, and far below the distance between two possible values of such an estimate.
     """
     noisy = np.isfinite(noise_variance) & (noise_variance > 0)
     largest = float(noise_variance[noisy].max()) if noisy.any() else 0.0

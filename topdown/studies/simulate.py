@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, require_room
 from topdown.errors import ConfigError
+from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.machine.interrupts import held_back
 from topdown.machine.parallel import map_ordered, thread_pool, worker_pool
@@ -21,8 +24,9 @@ from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.histograms.patterns import Patterns
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.limits import AnswerLimits
+from topdown.studies.batch_means import ABSOLUTE, ALL_UNITS, BIAS, NET, SQUARE, BatchMeans
 from topdown.studies.decisions.expression_rules import Rule
-from topdown.studies.decisions.rules import Decision
+from topdown.studies.decisions.rules import Decision, GroupMean
 from topdown.studies.draws import asked_queries, drawn_law
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.followed import Followed, followed_noise
@@ -50,10 +54,10 @@ _VALUES_AT_ONCE = 1 << 21
 _LARGEST_CHUNK = 8192
 _TASKS = 16
 _CHUNKS_PER_TASK = 12
-"""A long study is cut finer, so that progress is seen and an interrupt loses little."""
+"""The most chunks of a task: a long study has more tasks, so that progress is shown and an interrupt loses little."""
 
 _ROWS_WITH_DISTANCES = 100_000
-"""Nodes x cells up to which distances are computed unless they are asked for: a row of bins takes 6 KiB a method."""
+"""Distances are computed by default up to so many nodes x cells; a row of bins takes 6 KiB per method."""
 
 
 def simulate(
@@ -73,7 +77,7 @@ def simulate(
     limits: AnswerLimits | None = None,
     coverage: CoverageOptions | None = None,
 ) -> ErrorTable:
-    """Errors of ``methods`` over ``replicates`` replicates of drawing noise under ``plan`` and projecting.
+    """Errors of projection methods over replicates of drawing noise and projecting.
 
     Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
     were declared public. Raises `ConfigError` for an unknown method, query or reference, a method that
@@ -81,20 +85,25 @@ def simulate(
     `BudgetError` and `CountsError` where `measure` refuses the plan or the counts.
 
     Args:
+        counts: the true counts.
+        plan: under which noise is drawn.
         methods: labels such as "raw", "top-down", "top-down/equality", "joint/rounded", "gls" (see
             `methods.names`). Mechanisms "laplace" and "gaussian" are drawn from the continuous laws, the others
             exactly and within the plan's bounds.
+        replicates: how many.
+        seed: of the random numbers; the same seed gives the same table.
         reference: the law that residuals are compared with, "noise" (the law that is drawn) or "continuous" (the
             Laplace or Gaussian of the same parameter).
         rules: decisions to follow.
         distances: whether to compute Wasserstein distances, by default for up to 100,000 nodes x cells.
-        workers: processes, None for one per processor; the result does not depend on it. ``progress(done,
-            replicates)`` is called as replicates are finished; a KeyboardInterrupt keeps what is finished, and the
-            table says how many replicates that is.
-        queries: whose answers the errors are of, at every level; the cells themselves where it is left out. An
-            answer is called "sex: female", the total "total".
+        workers: processes, None for one per processor; the result does not depend on it.
+        public_input: whether the counts are public, such as a published census.
+        progress: ``progress(done, replicates)`` is called as replicates are finished; a KeyboardInterrupt keeps what is
+            finished, and the table says how many replicates that is.
+        queries: whose answers the errors are of, at every level; the cells themselves where it is left out. The label
+            of an answer is "sex: female", that of the total "total".
         limits: of answers, within which the counts are and non-negative histograms stay.
-        coverage: the published intervals of which the table is to say how often they hold the truth.
+        coverage: the published intervals whose coverage is computed.
 
     Examples:
         >>> study = td.simulate(counts, plan, ["gls", "top-down"], 200, seed=1)
@@ -105,17 +114,20 @@ def simulate(
         raise ConfigError(f"unknown reference {shown(reference)}: give {' or '.join(map(repr, REFERENCES))}")
     if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
         raise ConfigError(f"replicates is {shown(replicates)}; give a whole number of 1 or more")
-    # What `measure` would refuse has no release whose errors could be asked for.
+    # Refuse what `measure` would refuse.
     plan = measurable(plan, counts.geography.levels, counts.schema)
     require_room(counts, plan)
     followed = Followed.of(counts.schema, counts.cells, queries)
-    study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances, followed, limits, coverage)
+    parsed = parse_methods(methods)
+    study = _study(
+        counts, plan, parsed, tuple(rules), seed, int(replicates), distances, followed, limits, coverage
+    )  # fmt: skip
     tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
     total, done = Accumulated.empty(), 0
     try:
         with worker_pool(workers, len(tasks)) as pool:
             for index, part in enumerate(map_ordered(run_task, tasks, pool)):
-                with held_back():  # so that sums are never half added up
+                with held_back():  # so that sums are complete
                     total.merge(part, half=index % 2)
                     done = tasks[index][2]
                 if progress is not None:
@@ -133,6 +145,7 @@ def _study(
     methods: tuple[StudiedMethod, ...],
     rules: tuple[Decision, ...],
     seed: int,
+    replicates: int,
     distances: bool | None,
     followed: Followed | None = None,
     limits: AnswerLimits | None = None,
@@ -160,6 +173,8 @@ def _study(
     answers = followed.answers(truth)
     wanted = answers.size <= _ROWS_WITH_DISTANCES if distances is None else distances
     queries = tuple(dict.fromkeys(one.query for one in asked))
+    decisions = [rule for rule in rules if not isinstance(rule, GroupMean)]
+    within = [one.of for one in rules if isinstance(one, GroupMean) and not isinstance(one.of, str)]
     return Simulation(
         tree=tree,
         truth=truth,
@@ -172,8 +187,10 @@ def _study(
         bounds=tuple(plan.bounds.at(level) for level in geography.levels),
         methods=methods,
         rules=rules,
+        decided={rule.label: rule.outcome(answers, followed.labels, tree) for rule in (*decisions, *within)},
         width=bin_widths(geography, plan, followed, asked).reshape(-1) if wanted else None,
         seed=seed,
+        replicates=replicates,
         chunk=int(np.clip(_VALUES_AT_ONCE // truth.size, 1, _LARGEST_CHUNK)),
         queries=asked,
         components=Components(counts.schema, queries) if asked else None,
@@ -193,7 +210,7 @@ def _ranges(replicates: int, chunk: int) -> list[tuple[int, int]]:
     """Ranges of replicates for the tasks; a function of the problem alone, never of the workers."""
     chunks = -(-replicates // chunk)
     if chunks == 1:
-        # Two tasks all the same: distances are corrected by comparing two halves of the replicates.
+        # At least two tasks: distances are corrected by comparing two halves of the replicates.
         middle = replicates // 2
         return [(0, middle), (middle, replicates)] if middle else [(0, replicates)]
     per_task = min(-(-chunks // _TASKS), _CHUNKS_PER_TASK)
@@ -213,7 +230,7 @@ def _table(
 ) -> ErrorTable:
     geography, followed = counts.geography, study.followed
     drawn, noise = followed_noise(plan, geography, followed)
-    if study.components is None and followed.are_cells:  # exact nodes may make others exact
+    if study.components is None and followed.are_cells:  # exact nodes may imply others
         noise = np.broadcast_to(study.variance, study.answers.shape)
     laws = [
         [_reference_law(law, plan, level, query, reference) for law, query in zip(row, followed.of_query, strict=True)]
@@ -229,15 +246,21 @@ def _table(
 
     statistics = dict(zip(labels, map_ordered(of_method, labels, threads), strict=True))
     levels = {label: level_statistics(total, label, done) for label in labels}
-    # What was not measured has no raw value, and so no error.
+    # Unmeasured nodes have no raw value, and so no error.
     unmeasured = np.isinf(noise).T
     for values in statistics.get(RAW, {}).values():
         values[unmeasured] = np.nan
     for values in levels.get(RAW, {}).values():
         values[np.stack([unmeasured[nodes].any(axis=0) for nodes in slices])] = np.nan
+    decided = {
+        rule.label: study.decided[rule.label]
+        if rule.label in study.decided
+        else rule.outcome(study.answers, followed.labels, study.tree)
+        for rule in study.rules
+    }
     rules = {
         (method.label, rule.label): {
-            "truth": rule.outcome(study.answers, followed.labels, study.tree),
+            "truth": decided[rule.label],
             **rule_statistics(total.rules[method.label, rule.label], done),
         }
         for method in study.methods
@@ -250,8 +273,8 @@ def _table(
     }
     for rule in study.rules:
         if RAW in labels and unmeasured[rule.nodes(study.tree)].any():
-            decided = rules[RAW, rule.label]
-            rules[RAW, rule.label] = {k: v if k == "truth" else np.full_like(v, np.nan) for k, v in decided.items()}
+            mine = rules[RAW, rule.label]
+            rules[RAW, rule.label] = {k: v if k == "truth" else np.full_like(v, np.nan) for k, v in mine.items()}
             totals[RAW, rule.label] = dict.fromkeys(totals[RAW, rule.label], np.nan)
     return ErrorTable(
         geography=geography,
@@ -277,10 +300,39 @@ def _table(
         },
         bin_width=study.width.reshape(shape).T if study.width is not None else np.empty(0),
         public_input=public_input,
+        batch_means=_batches(study, geography.levels, total, done, unmeasured),
+        draws=_draws(study, geography),
         coverage=None
         if study.intervals is None or total.coverage is None
         else study.intervals.frame(total.coverage, done),
     )
+
+
+def _batches(
+    study: Simulation, levels: Sequence[str], total: Accumulated, done: int, unmeasured: npt.NDArray[np.bool_]
+) -> BatchMeans:
+    """The means of batches; without raw noise where something is not measured."""
+    names = {(measure, cell, ""): tuple(levels) for measure in (BIAS, SQUARE) for cell in study.followed.labels}
+    for rule in study.rules:
+        if not isinstance(rule, GroupMean):
+            names[ABSOLUTE, rule.label, ""] = (ALL_UNITS,)
+        elif isinstance(rule.of, str):
+            names[BIAS, rule.of, rule.name] = rule.by.labels
+        else:
+            names |= {(measure, rule.of.label, rule.name): rule.by.labels for measure in (NET, ABSOLUTE)}
+    groups = {key: names[key[1:]] for key in total.batches}
+    known = {key: sums for key, sums in total.batches.items() if key.method != RAW or not unmeasured.any()}
+    return BatchMeans.of_sums(known, groups, done, study.replicates)
+
+
+def _draws(study: Simulation, geography: Geography) -> dict[str, str]:
+    """What decides, beside the seed, which random numbers are drawn: digests of the units, and of what is drawn for
+    them.
+    """
+    units = [geography.levels, geography.identifiers.to_pylist()]
+    queries = [(one.level, one.query.name) for one in study.queries]
+    parts = {"units": units, "queries": [queries, len(study.truth), study.chunk]}
+    return {name: hashlib.sha256(repr(part).encode()).hexdigest() for name, part in parts.items()}
 
 
 def _reference_law(law: Law | None, plan: Plan, level: str, query: str, reference: str) -> Law | None:

@@ -1,1 +1,1 @@
-"""Tables in and out: Parquet and CSV through Arrow."""
+"""Reading and writing tables: Parquet, CSV and other formats, through Arrow."""

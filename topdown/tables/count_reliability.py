@@ -1,4 +1,4 @@
-"""How reliable a count is, for those who want one number: its coefficient of variation, and a class of that.
+"""The reliability of a count as one number: its coefficient of variation, and the class of it.
 
 Source of the classes: Esri's for the American Community Survey, high up to 12 %, medium up to 40 %, low above (Esri,
 "The American Community Survey", white paper J-9869).
@@ -28,10 +28,9 @@ class Reliability(NamedTuple):
 
 
 def reliability_of(sd: FloatArray, counts: FloatArray | IntArray) -> Reliability:
-    """Of ``counts`` whose estimates have the standard deviations ``sd``: sd / count to 4 decimals, and its class.
-
-    What is exact has 0. A count of 0 that is not exact has no coefficient (NaN) and is of the last class; both are
-    missing where the deviation is.
+    """The reliability of ``counts`` whose estimates have the standard deviations ``sd``: sd / count to 4 decimals, and
+    its class. Exact counts have 0. A count of 0 that is not exact has no coefficient (NaN) and is in the last class;
+    both are missing where the standard deviation is.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.where(sd == 0.0, 0.0, np.round(sd / np.abs(counts), _DIGITS))

@@ -23,7 +23,7 @@ from topdown.tables.format import Extent, FileKind, Format
 from topdown.wording import escaped, listed, shown, shown_path
 
 _PER_BYTE = 3
-"""Bytes in this process for one of the unpacked workbook: a number of some letters is an object."""
+"""Bytes of memory for a byte of the unpacked workbook, since every number becomes an object."""
 
 _MOST_ROWS = 1 << 20
 """Of a sheet, by the format."""
@@ -49,22 +49,24 @@ def _extent(path: Path, columns: Sequence[str], form: Format) -> Extent:
 def excel_batches(path: Path, _: Sequence[str], names: Sequence[str], form: Format) -> Iterator[pa.RecordBatch]:
     """The columns called ``names`` of the sheet, to its last row that is not empty; the first batch has no rows.
 
-    Raises `DataError` for rows and cells that are not in order: nobody knows where they belong.
+    Raises `DataError` for rows and cells that are not in order, whose place is unclear.
     """
     with _sheet(path, form) as sheet:
         rows = _rows(path, sheet)
         header = _header(path, rows, form)
         places = [header.index(name) for name in names]
         columns: list[list[Any]] = [[] for _ in names]
-        before = form.header
+        before, ends = form.header, [0]  # how many values there are before each row that is not empty
         for number, values in rows:
             if all(value is None or value == "" for value in values.values()):
                 continue
             for column, place in zip(columns, places, strict=True):
                 column.extend([None] * (number - before - 1))
                 column.append(values.get(place))
+            ends.append(ends[-1] + number - before)
             before = number
-    table = pa.table([_array(column) for column in columns], list(names))
+    kept = ends[-1 - min(form.footer, len(ends) - 1)]
+    table = pa.table([_array(column[:kept]) for column in columns], list(names))
     yield pa.RecordBatch.from_pylist([], table.schema)
     yield from table.to_batches()
 
@@ -72,8 +74,8 @@ def excel_batches(path: Path, _: Sequence[str], names: Sequence[str], form: Form
 def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, dict[int, Any]]]:
     """The number, from 1, of every row that the sheet holds, and its values by column, from 0.
 
-    What the sheet says of its size (``<dimension>``) is not asked: no program keeps it true. openpyxl's own rows end
-    where it says so, and leave out rows and cells whose numbers do not ascend.
+    The size that the sheet states (``<dimension>``) is not used, since programs do not keep it right. openpyxl's own
+    rows end there, and leave out rows and cells whose numbers do not ascend.
     """
     from openpyxl.worksheet._reader import WorkSheetParser
 
@@ -151,7 +153,7 @@ def _sheet(path: Path, form: Format) -> Iterator[Any]:
 
 WORKBOOK = FileKind(
     (".xlsx",),
-    ("sheet", "header"),
+    ("sheet", "header", "footer"),
     excel_header,
     excel_batches,
     _extent,
@@ -174,8 +176,9 @@ def write_sheets(path: Path, sheets: Mapping[str, pd.DataFrame]) -> None:
 
 
 def text_cell(sheet: Any, value: Any) -> Any:
-    """A value as a cell of ``sheet``: a text as nothing but text, whatever it begins with; a number that is not finite
-    as none."""
+    """A value as a cell of ``sheet``: a text is marked as text, whatever it begins with; a number that is not finite is
+    empty.
+    """
     if not isinstance(value, str):
         return None if isinstance(value, float) and not math.isfinite(value) else value
     from openpyxl.cell import WriteOnlyCell

@@ -1,4 +1,4 @@
-"""How a table's file is written, as far as the file does not say so itself, and what a kind of file is to readers."""
+"""The form of a table's file, where the file itself does not state it, and the interface of kinds of files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from topdown.wording import shown
 THOUSANDS = (",", ".", " ", "'")
 """Marks between groups of three digits; a blank stands for those that do not break a line too."""
 
+_MOST_NOTES = 100
+
 
 @dataclass(frozen=True)
 class Format:
     """``delimiter`` between the columns of a text file (None: what its name says), its ``encoding`` as Python calls it,
-    the ``sheet`` of a workbook (None: its only one), and the ``header``, the number of the row (from 1) with the names
-    of the columns. ``decimal`` and ``thousands``: the marks in numbers that are written as text (`number_marks`).
-    Raises `ConfigError` for what is no such thing.
+    the ``sheet`` of a workbook (None: its only one), the ``header``, the number of the row (from 1) with the names of
+    the columns, and the ``footer``, the number of lines below the table that are not empty. ``decimal`` and
+    ``thousands``: the marks in numbers that are written as text (`number_marks`). Raises `ConfigError` for invalid
+    values.
     """
 
     delimiter: str | None = None
@@ -31,6 +34,7 @@ class Format:
     header: int = 1
     decimal: str | None = None
     thousands: str | None = None
+    footer: int = 0
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and (
@@ -39,6 +43,8 @@ class Format:
             raise ConfigError(f'delimiter {shown(self.delimiter)}: give one character, such as ";" or "\\t" for a tab')
         if self.header < 1:
             raise ConfigError(f"header {self.header}: give the number of the row with the columns' names, from 1")
+        if not 0 <= self.footer <= _MOST_NOTES:
+            raise ConfigError(f"footer {self.footer}: give the number of lines below the table, 0 to {_MOST_NOTES}")
         if self.decimal not in (None, ".", ","):
             raise ConfigError(f'decimal {shown(self.decimal)}: give "." or ","')
         if self.thousands not in (None, *THOUSANDS):
@@ -61,12 +67,13 @@ class Format:
         return "utf-8-sig" if name == "utf-8" else name
 
     def idle_setting(self, settings: Sequence[str]) -> str:
-        """What is said of a file of a kind that takes ``settings`` alone, and is none of these; "" for nothing."""
+        """A setting that was given but does not apply to a kind of file that takes only ``settings``; "" for none."""
         said = {
             "delimiter": self.delimiter,
             "encoding": self.codec != PLAIN.codec,
             "sheet": self.sheet,
             "header": self.header != 1,
+            "footer": self.footer != 0,
         }
         return next((name for name, value in said.items() if value and name not in settings), "")
 
@@ -75,7 +82,7 @@ PLAIN = Format()
 
 
 class Extent(NamedTuple):
-    """About how many ``rows`` a table has, and how many bytes of it are held for a row once columns are read."""
+    """The approximate number of ``rows`` of a table, and the bytes of memory for a row once columns are read."""
 
     rows: int
     row_bytes: float
@@ -85,11 +92,12 @@ class Extent(NamedTuple):
 class FileKind:
     """A kind of file that tables are read from.
 
-    ``endings``: of its files' names, in lower case. ``settings``: what of a `Format` it takes. ``header``: the names of
-    the columns. ``batches``: columns of the file whose header is given, batch by batch, the first of them without rows.
-    ``extent``: that of some columns, as far as it can be seen without reading them. ``row_named``: what whoever looks
-    into the file calls its row number so and so (from 0), its line for one. ``unreadable``: what its libraries raise
-    for a damaged file, beside `OSError` and Arrow's errors. ``separators``: what its columns may be separated by.
+    ``endings``: of its files' names, in lower case. ``settings``: the fields of a `Format` that apply to it.
+    ``header``: the names of the columns. ``batches``: columns of the file whose header is given, batch by batch, the
+    first of them without rows. ``extent``: that of some columns, as far as it can be seen without reading them.
+    ``row_named``: the reader's name for a row, given its number from 0, for example its line. ``unreadable``: the
+    errors of its libraries for a damaged file, beside `OSError` and Arrow's errors. ``separators``: possible separators
+    of its columns.
     """
 
     endings: tuple[str, ...]

@@ -40,7 +40,7 @@ def _batches(path: Path, _: Sequence[str], names: Sequence[str], form: Format) -
 
 
 def _value(value: object, kind: pa.DataType) -> object:
-    """``value`` as its column's kind; SQLite keeps what it was given, whatever the column says."""
+    """``value`` as the type of its column; SQLite stores values of any type, whatever the column's type."""
     if value is None or value == "":
         return None
     if pa.types.is_string(kind):

@@ -47,7 +47,7 @@ def _batches(path: Path, _: Sequence[str], names: Sequence[str], __: Format) -> 
 
 
 def _text(value: Any) -> str | None:
-    if value is None or value != value or value == "":  # what is missing is no equal of itself
+    if value is None or value != value or value == "":  # NaN is not equal to itself
         return None
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 

@@ -1,4 +1,4 @@
-"""Numbers that are written with marks: thousands apart, a decimal comma. Without marks they are read everywhere."""
+"""Numbers written with marks: separators of thousands, a decimal comma. Numbers without marks need no settings."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pyarrow.compute as pc
 from topdown.tables.format import Format
 
 _SIGNS = {" ": "[ \u00a0\u202f\u2009]", "'": "['\u2019]"}
-"""What a mark stands for, as a pattern."""
+"""The characters of a mark, as a pattern."""
 
 AMBIGUOUS = r"^[+-]?[1-9][0-9]{0,2}\.[0-9]{3}(\.[0-9]{3})*$"
-"""A number of which nobody knows whether the point is a decimal mark or sets thousands apart: 12.000."""
+"""A number whose point may be a decimal mark or a separator of thousands: 12.000."""
 
 
 def without_marks(text: pa.Array, form: Format) -> pa.Array:
-    """``text`` with its numbers as digits and a point, by the marks that ``form`` says; what reads as no number with
-    them stays as it is. Where only the decimal point is said, 12.000 becomes 12.
+    """``text`` with its numbers as digits and a point, by the marks in ``form``; other text is unchanged. Where only
+    the decimal point is given, 12.000 becomes 12.
     """
     if form.decimal is None and form.thousands is None:
         return text
@@ -33,7 +33,7 @@ def without_marks(text: pa.Array, form: Format) -> pa.Array:
         number = pc.match_substring_regex(found, rf"^\s*[+-]?[0-9]+{mark}[0-9]*\s*$")
         found = pc.if_else(number, pc.replace_substring(found, form.decimal, "."), found)
         found = pc.if_else(number, pc.replace_substring_regex(found, r"\.0*(\s*)$", r"\1"), found)
-        # What the other mark would make of a number with decimals is not meant.
+        # A number with decimals must not be read with the other mark.
         found = pc.if_else(
             pc.and_(number, pc.match_substring_regex(found, AMBIGUOUS)),
             pc.binary_join_element_wise(found, "0", ""),

@@ -1,12 +1,12 @@
-"""Parquet files whose columns are weighed before they are decoded.
+"""Reads Parquet files after computing how much memory their columns need.
 
-A column of a few kilobytes can stand for gigabytes: a text that stands once in a dictionary, and a billion times in the
-column as one number that repeats. What a column takes at most is known from the number of its values, from the size of
-its pages and from the longest text in its dictionaries; where that is more than there is room for, texts are read as
-numbers with their dictionaries, weighed batch by batch and only then written out.
+A column of a few kilobytes can need gigabytes: a text that is once in a dictionary, and a billion times in the column
+as one repeated number. The most that a column can need is known from the number of its values, the size of its pages
+and the longest text in its dictionaries; where that is more than there is room for, texts are read as numbers with
+their dictionaries, measured batch by batch, and only then decoded.
 
-What a damaged file says of its columns is first read where Arrow catches its own errors: asked by
-`RowGroupMetaData.column` it would end the process.
+The metadata of columns are first read in a way in which Arrow catches its own errors: with a damaged file
+`RowGroupMetaData.column` would end the process.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from topdown.wording import FETCH, shown, shown_path
 
 _CAUTIOUS_ROWS_AT_ONCE = 1 << 12
 _WIDEST = 16
-"""Bytes of a value of a kind whose size Arrow does not tell."""
+"""Bytes of a value of a type whose size Arrow does not state."""
 _DISTINCT_OF_BYTE = 16
-"""Texts that a byte of a compressed file tells apart, at most: of codes that count up by one it is two."""
+"""The most distinct texts for a byte of a compressed file; consecutive codes have two."""
 _BESIDE, _BESIDE_TEXT = 1 << 20, 16
-"""Bytes of a column's unpacked pages beside its texts, and of each text: its length, its number in a dictionary."""
+"""Bytes of a column's unpacked pages beside its texts, and for each text: its length, its number in a dictionary."""
 
 
 def parquet_columns(path: Path) -> list[str]:
@@ -60,10 +60,10 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch
             if most is not None and held > most:
                 raise too_large(path, "when it is read", most)
             plain = _decoded(chosen, schema)
-            # Parquet does not check that texts are UTF-8, nor that the file is what was written.
+            # Parquet does not check that texts are UTF-8, nor that the file is undamaged.
             plain.validate(full=True)
             yield plain
-        # Neither does it check how many rows there are, which the file says twice.
+        # Nor does it check the number of rows, which the file states twice.
         groups = sum(file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups))
         if not rows == groups == file.metadata.num_rows:
             raise DataError(
@@ -72,10 +72,10 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch
 
 
 def require_distinct(path: Path, count: int) -> None:
-    """Refuse a file that is too small to tell so many units apart. Raises `DataError`."""
+    """Refuse a file that is too small for so many distinct units. Raises `DataError`."""
     size = path.stat().st_size
     if count > _DISTINCT_OF_BYTE * size:
-        raise DataError(f"{shown_path(path)}: has {size:,} bytes, too few to tell {count:,} units apart; {FETCH}")
+        raise DataError(f"{shown_path(path)}: has {size:,} bytes, too few for {count:,} distinct units; {FETCH}")
 
 
 def longest_text(texts: Iterable[str] | pa.Array) -> int:
@@ -89,7 +89,7 @@ def require_texts(path: Path, longest: Mapping[str, int]) -> None:
     """Refuse a file in whose columns a text may be longer than ``longest`` says, in bytes by the column's name, before
     a text is written out.
 
-    Of texts in a dictionary the longest is looked at; all others are at most what the column's pages unpack to. Raises
+    Texts in a dictionary are examined; others are at most as long as the unpacked pages of the column. Raises
     `DataError`, `KeyError` for a column that is not there, and what Arrow raises.
     """
     with pq.ParquetFile(path, pre_buffer=False) as file:
@@ -112,7 +112,7 @@ def require_texts(path: Path, longest: Mapping[str, int]) -> None:
     if wrong:
         raise DataError(
             f"{shown_path(path)}: column {shown(wrong[0])} may hold texts of more than {longest[wrong[0]]:,} bytes, "
-            f"and of a release none is so long; {FETCH}"
+            f"longer than any in a release; {FETCH}"
         )
 
 
@@ -121,14 +121,14 @@ def _encoded_batches(file: pq.ParquetFile, names: Sequence[str], way: _Way) -> I
     if way.cautious:
         yield from file.iter_batches(way.rows, columns=list(names), use_threads=False)
         return
-    # A thread that cannot be started for want of address space would be waited for without end.
+    # Arrow would wait forever for a thread that cannot be started for lack of address space.
     threads = address_space_left() is None
     for group in range(file.metadata.num_row_groups):
         yield from file.read_row_group(group, columns=list(names), use_threads=threads).to_batches()
 
 
 def _require_held(path: Path, file: pq.ParquetFile, names: Sequence[str], way: _Way, most: int) -> None:
-    """Refuse, before a text is written out, columns of which all texts written out take more than ``most``."""
+    """Before texts are decoded, refuse columns whose decoded texts take more than ``most``."""
     held = 0
     for batch in _encoded_batches(file, names, way):
         held += _decoded_bytes(batch.select(list(names)))
@@ -137,9 +137,8 @@ def _require_held(path: Path, file: pq.ParquetFile, names: Sequence[str], way: _
 
 
 class _Leaf(NamedTuple):
-    """A column as Parquet has it, the ``place``-th; of a nested column of the table there are several.
-
-    ``weighed``: whether its texts can be read as numbers with a dictionary; ``flat``: whether every row has one value.
+    """A leaf column of Parquet, the ``place``-th; a nested column of the table has several. ``weighed``: whether its
+    texts can be read as numbers with a dictionary; ``flat``: whether every row has one value.
     """
 
     place: int
@@ -154,7 +153,7 @@ class _Leaf(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Bytes of a value, of a text those that it takes beside its characters."""
+        """Bytes of a value; for a text those beside its characters."""
         try:
             return 4 if self.is_text else -(-int(self.kind.bit_width) // 8)
         except ValueError:
@@ -162,7 +161,7 @@ class _Leaf(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """How a file is read: ``cautious``, some ``rows`` at a time, ``as_numbers`` the texts that are weighed first."""
+    """How a file is read: ``cautious``, ``rows`` at a time, with the texts ``as_numbers`` that are measured first."""
 
     rows: int
     as_numbers: list[str]
@@ -186,7 +185,7 @@ def _leaves(file: pq.ParquetFile, names: Sequence[str]) -> list[_Leaf]:
     groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
     for place, field, kind in _places(file, names):
         flat = not pa.types.is_nested(field.type) and not isinstance(field.type, pa.BaseExtensionType)
-        # Of texts that are written as what they share with the one before there is no dictionary.
+        # Texts that are delta-encoded have no dictionary.
         shared = any("DELTA_BYTE_ARRAY" in group.column(place).encodings for group in groups)
         weighed = flat and _is_text(kind) and not shared
         found.append(_Leaf(place, file.schema.column(place).path, kind, weighed, flat))
@@ -204,7 +203,7 @@ def _places(file: pq.ParquetFile, names: Sequence[str]) -> Iterator[tuple[int, p
 
 
 class _PageRequested(Exception):
-    """What the metadata say was understood, and Arrow went on to the first page."""
+    """Raised when Arrow has understood the metadata and asks for the first page."""
 
 
 class _FooterOnly:
@@ -247,7 +246,7 @@ def _kinds(kind: pa.DataType) -> list[pa.DataType]:
 
 
 def _way(file: pq.ParquetFile, leaves: Sequence[_Leaf], path: Path, most: int | None) -> _Way:
-    """How to read ``leaves`` into ``most`` bytes. Raises `DataError` where they surely take more."""
+    """How to read ``leaves`` into ``most`` bytes. Raises `DataError` where they certainly need more."""
     plainly = _Way(0, [], False)
     if most is None:
         return plainly
@@ -265,7 +264,7 @@ def _way(file: pq.ParquetFile, leaves: Sequence[_Leaf], path: Path, most: int | 
     for k, group in enumerate(chunks):
         for leaf, chunk in group:
             if leaf.is_text:
-                # No text is longer than all of the column's pages.
+                # No text is longer than the column's pages together.
                 unit = longest[k][leaf.path] if leaf.weighed else chunk.total_uncompressed_size
                 total += chunk.total_uncompressed_size + chunk.num_values * unit
                 unknown = unknown if leaf.weighed else max(unknown, unit)
@@ -277,7 +276,7 @@ def _way(file: pq.ParquetFile, leaves: Sequence[_Leaf], path: Path, most: int | 
 
 
 def _longest_texts(path: Path, texts: Sequence[str], groups: int) -> list[Mapping[str, int]]:
-    """Of every group of rows the longest text in each column's dictionary: reading one row reads the dictionary."""
+    """For every row group the longest text in each column's dictionary: reading one row reads the dictionary."""
     found: list[Mapping[str, int]] = []
     with pq.ParquetFile(path, read_dictionary=list(texts), pre_buffer=False) as file:
         for group in range(groups):
@@ -294,7 +293,7 @@ def _longest(batch: pa.RecordBatch | None, name: str) -> int:
 
 
 def _decoded_bytes(batch: pa.RecordBatch) -> int:
-    """What ``batch`` takes without dictionaries."""
+    """The bytes of ``batch`` without dictionaries."""
     total = 0
     for column in batch.columns:
         if not pa.types.is_dictionary(column.type):

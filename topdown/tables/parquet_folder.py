@@ -18,17 +18,16 @@ from topdown.tables.parquet import parquet_batches, parquet_columns
 from topdown.wording import shown, shown_path
 
 _HIDDEN = (".", "_")
-"""How names begin of what programs leave beside their parts (_SUCCESS, ._part.crc)."""
+"""First characters of the names of files that programs leave beside the parts (_SUCCESS, ._part.crc)."""
 
 
 _MOST_ENTRIES = 100_000
-"""More files and folders than a table has: a folder with more is somebody's disk, and takes minutes to walk."""
+"""The most files and folders of a table; a folder with more is probably a whole disk, and takes minutes to search."""
 
 
 def parts_of(path: Path) -> list[Path]:
-    """The Parquet files of the table at ``path``: itself, or of a folder all in it and in folders within, by name.
-
-    Raises `OSError` for a folder that cannot be looked into, and `DataError` for one that holds too much.
+    """The Parquet files of the table at ``path``: the file itself, or all files in the folder and its subfolders, by
+    name. Raises `OSError` for a folder that cannot be read, and `DataError` for one with too many files.
     """
     if not path.is_dir():
         return [path]
@@ -90,8 +89,8 @@ def folder_batches(path: Path, _: Sequence[str], names: Sequence[str], __: Forma
         wrong = next((f.name for f, own in zip(schema, empty.schema, strict=True) if f.type != own.type), None)
         if wrong is not None:
             raise DataError(
-                f"{shown_path(path)}: column {shown(wrong)} of {shown(part.name)} is of another kind than in the first "
-                "file; write all files alike"
+                f"{shown_path(path)}: column {shown(wrong)} of {shown(part.name)} has another type than in the first "
+                "file; write all files with the same types"
             )
         yield from batches
 

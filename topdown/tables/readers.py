@@ -1,7 +1,7 @@
-"""Tables in: Parquet, text and workbooks, batch by batch, so that a file takes no more memory than there is.
+"""Reads tables (Parquet, text, workbooks and others) batch by batch, so that no file takes more memory than there is.
 
-What a file takes on disk says little: repeated values and compressed text shrink by a factor of a thousand and more.
-So every batch is weighed as it is read.
+The size of a file says little about the memory: repeated values and compressed text may be a thousand times larger. So
+the memory of every batch is counted as it is read.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from topdown.tables.text import TEXT, separator_meant
 from topdown.wording import NOT_UTF8, column_name, column_names, reason, shown, shown_path, unquoted
 
 FILE_KINDS = (PARQUET, TEXT, WORKBOOK, GEOPACKAGE, LABELLED)
-"""Every kind of file that tables are read from: the only place where the ending of a name becomes a reader."""
+"""Every kind of file that tables are read from; endings of names are looked up only here."""
 
 ENDINGS = tuple(ending for kind in FILE_KINDS for ending in kind.endings)
-"""How the names of the files end that are read, in whatever case."""
+"""The endings of the names of files that can be read, in any case."""
 
 UNREADABLE = (pa.ArrowException, OSError, *(error for kind in FILE_KINDS for error in kind.unreadable))
-"""What a file that is damaged or of another kind raises in the libraries that read it."""
+"""The errors of libraries for a file that is damaged or of another kind."""
 
 Watch = Callable[[int, int], None]
-"""Told how many rows were read so far and how many bytes they take; raises where that is too much."""
+"""Called with the number of rows read so far and their bytes; raises where that is too much."""
 
 
 def read_table(
@@ -42,9 +42,9 @@ def read_table(
     or SPSS, or CSV (also .tsv, and either as .gz), of which every column is read as strings.
 
     A CSV column is never guessed to be numbers, so a GEOID keeps its leading zeros. ``columns``: what to read, by
-    default everything; no other column is decoded. ``form``: what the file does not say of itself. ``watch``: asked
-    after every batch whether to go on, beside the rule that what was read may take half of the memory that was free.
-    Raises `DataError` that names the file, and the known columns where one is missing.
+    default everything; no other column is decoded. ``form``: what the file itself does not state. ``watch``: called
+    after every batch, in addition to the limit of half of the free memory. Raises `DataError` that names the file, and
+    the known columns where one is missing.
     """
     path = require_file(path)
     found = table_batches(path, columns, form=form, watch=watch)
@@ -62,7 +62,7 @@ def table_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The batches of `read_table`'s table, the first of them an empty one that has its columns.
 
-    ``kept``: whether the caller holds them all; one that lets each go may read more than the memory takes.
+    ``kept``: whether the caller keeps all batches; otherwise the table may be larger than the memory.
     """
     try:
         batches = _batches(path, columns, form)
@@ -72,7 +72,7 @@ def table_batches(
         raise
     except UNREADABLE as error:
         said = _said(error, path, form)
-    # Out of reach of that error, which may hold the data: nothing that prints this one can find it.
+    # Outside of the handler of that error, which may hold data, so that this error has no reference to it.
     raise _unreadable(path, said)
 
 
@@ -102,9 +102,8 @@ def table_columns(path: str | Path, form: Format = PLAIN) -> list[str]:
 
 
 def separated(path: str | Path) -> Format:
-    """How the text at ``path`` is separated, where that is not said: by what its first line has the most columns with.
-
-    Of a table that is no text, what its file says itself. Raises `DataError` as `table_columns` does.
+    """A `Format` with the separator that gives the first line of the text at ``path`` the most columns; `PLAIN` for a
+    file that is no text. Raises `DataError` as `table_columns` does.
     """
     path = require_file(path)
     forms = [Format(delimiter=sign) for sign in kind_of(path).separators]
@@ -117,13 +116,14 @@ def require_columns(path: str | Path, columns: Sequence[str], form: Format = PLA
 
 
 def row_named(path: Path, row: int, form: Format = PLAIN) -> str:
-    """What whoever looks into the file calls its row number ``row`` (from 0): its line, its row in the sheet."""
+    """The name of row number ``row`` (from 0) for a reader of the file: its line, or its row in the sheet."""
     return kind_of(path).row_named(path, row, form)
 
 
 def extent_of(path: Path, columns: Sequence[str], form: Format) -> Extent:
-    """About how large the table at ``path`` is in some columns, as far as can be seen without reading it. Raises
-    `UNREADABLE` errors, and `DataError` for an unknown kind of file."""
+    """The approximate size of some columns of the table at ``path``, without reading it. Raises `UNREADABLE` errors,
+    and `DataError` for an unknown kind of file.
+    """
     return kind_of(path).extent(path, columns, form)
 
 
@@ -132,16 +132,14 @@ def _columns(path: Path, form: Format) -> list[str]:
     idle = form.idle_setting(kind.settings)
     if idle:
         ending = next(one for one in kind.endings if path.is_dir() or path.name.lower().endswith(one))
-        raise DataError(
-            f"{shown_path(path)}: input.{idle} is said of it, which a {ending} file has not or says itself; leave it "
-            "out"
-        )
+        raise DataError(f"{shown_path(path)}: input.{idle} does not apply to a {ending} file; leave it out")
     return kind.header(path, form)
 
 
 def kind_of(path: Path) -> FileKind:
-    """The kind of the file at ``path``, by what its name ends in; a folder is one of Parquet files. Raises `DataError`
-    for an unknown one."""
+    """The kind of the file at ``path``, by the ending of its name; a folder holds Parquet files. Raises `DataError` for
+    an unknown ending.
+    """
     if path.is_dir():
         return PARQUET
     for kind in FILE_KINDS:
@@ -152,12 +150,12 @@ def kind_of(path: Path) -> FileKind:
 
 
 def changed(path: Path) -> DataError:
-    """What is said of a table that is not the same from one look to the next."""
+    """The error for a table that changes while it is read."""
     return DataError(f"{shown_path(path)}: it changed while it was read; run again when it is complete")
 
 
 def require_file(path: str | Path) -> Path:
-    """``path``, after making sure that a file is there, or a folder of Parquet files. Raises `DataError`."""
+    """``path``, after making sure that it is a file or a folder of Parquet files. Raises `DataError`."""
     path = Path(path)
     try:
         found = path.is_file() or (path.is_dir() and bool(parts_of(path)))
@@ -170,9 +168,8 @@ def require_file(path: str | Path) -> Path:
 
 
 def require_regular(path: Path) -> Path:
-    """``path``, after making sure that what is there, if anything, is a file or a folder. Raises `DataError`.
-
-    A pipe is read but once, and may be waited for without end, as some devices have no end.
+    """``path``, after making sure that it is a file or a folder, if it exists. Raises `DataError`. A pipe can be read
+    only once, and reading it, or a device, may never end.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(f"{shown_path(path)}: is a pipe or a device; give a file")
@@ -180,7 +177,7 @@ def require_regular(path: Path) -> Path:
 
 
 def _of_backslashes(path: Path) -> str:
-    r"""What to say of a path that may have been written with \, which in TOML begins a sign of another kind."""
+    r"""A hint for a path that may have been written with \, which begins an escape in TOML."""
     text = str(path)
     if "\\" not in text and not any(sign in text for sign in "\t\n\r\b\f\x1b"):
         return ""
@@ -190,7 +187,7 @@ def _of_backslashes(path: Path) -> str:
 def require_encodable(path: Path) -> Path:
     """``path``, after making sure that every library can open it. Raises `ConfigError` for a name that is no UTF-8.
 
-    Asked before anything is drawn: Arrow opens no such file.
+    This is checked before anything is drawn, since Arrow cannot open such a file.
     """
     try:
         is_name = "\0" not in str(path) and bool(str(path).encode())

@@ -1,4 +1,4 @@
-"""Text in CSV files that no spreadsheet takes for a formula, and the way back."""
+"""Text in CSV files that no spreadsheet reads as a formula, and reading it back."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CSV_TEXT_RULE = (
 """What `as_csv_text` does, in words."""
 
 _SUSPECT = np.array([k < 32 or k in (ord("\\"), 127, 0xC2) for k in range(256)])
-"""Bytes of UTF-8 without which nothing is a control character or a backslash; 0xC2 begins those of 128 to 159."""
+"""Bytes of UTF-8 of which a control character or a backslash has at least one; 0xC2 begins characters 128 to 159."""
 _CONTROL = "[\\x00-\\x1f\\x7f-\u009f\\\\]"
 _ESCAPED = re.compile(r"\\(\\|[tnr]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
 _PLAIN = np.array([chr(k).isascii() and chr(k).isalnum() for k in range(256)])
 
-# The last four are the full-width forms of the first ones, which some spreadsheets take for them. Before them blanks,
-# marks that do not print and apostrophes, which are skipped or taken for a mark of text.
+# The last four are full-width forms of the first ones, which some spreadsheets treat the same. Blanks, non-printing
+# marks and apostrophes before them are skipped by spreadsheets, or mark text.
 _FORMULA = "[\\s\\p{Z}\\p{C}']*[=+\\-@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]"
 
 
@@ -52,7 +52,9 @@ def _replaced(text: pa.StringArray, pattern: str, change: Callable[[str], str]) 
 
 
 def _begins_with_letters_and_digits(text: pa.StringArray) -> bool:
-    """Whether all of ``text`` begins with plain letters and digits, as codes do; far cheaper than to match."""
+    """Whether all of ``text`` begins with ASCII letters and digits, as codes do; far cheaper than matching a
+    pattern.
+    """
     content, offsets = _bytes_of(text), _offsets_of(text)
     first = content[offsets[:-1][np.diff(offsets) > 0] - offsets[0]]
     return bool(_PLAIN[first].all())
@@ -92,7 +94,7 @@ def as_plain_table(table: pa.Table) -> pa.Table:
 
 
 def _kind(kind: pa.DataType) -> pa.DataType:
-    """The type of a column of ``kind`` in CSV: all text is of one."""
+    """The type of a column of ``kind`` in CSV: all text has the same type."""
     if pa.types.is_dictionary(kind):
         return _kind(kind.value_type)
     return pa.string() if pa.types.is_large_string(kind) or pa.types.is_string_view(kind) else kind
@@ -100,7 +102,7 @@ def _kind(kind: pa.DataType) -> pa.DataType:
 
 def _plain(piece: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(piece.type):
-        # A dictionary's few texts are looked at, and not its many rows.
+        # Only the few texts of the dictionary are examined, not the many rows.
         return _plain(piece.dictionary).take(piece.indices)
     plain = piece.cast(_kind(piece.type))
     return as_csv_text(plain) if pa.types.is_string(plain.type) else plain

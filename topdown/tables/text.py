@@ -1,4 +1,4 @@
-"""Text files of columns: CSV and what is like it, through Arrow, every column as strings."""
+"""Text files with columns (CSV and similar), through Arrow, every column as strings."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from topdown.tables.format import Extent, FileKind, Format
 from topdown.wording import shown_path
 
 _LONGEST_HEADER = 1 << 20
+_LONGEST_FOOTER = 1 << 16
+"""Bytes of the lines below a table, at most."""
 _BYTES_AT_ONCE = 1 << 20
 
 _OTHERS = {
@@ -31,18 +33,18 @@ _OTHERS = {
 }
 _GZIP = b"\x1f\x8b"
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "|"}
-"""By what a text's name ends in; "|" as in the Census Bureau's text files."""
+"""Separators by the ending of the file's name; "|" as in the Census Bureau's text files."""
 _END = "\ue001"
-"""A letter for private use, in every column of the row after the last."""
+"""A private-use character, in every column of a row that is added after the last."""
 
 
 def text_batches(path: Path, header: Sequence[str], names: Sequence[str], form: Format) -> Iterator[pa.RecordBatch]:
     """The columns called ``names`` of the file whose ``header`` is known, as strings; the first batch has no rows.
 
-    Only what is empty is missing: "NA" is the code of Namibia, and whether it is a count the counts decide.
+    Only empty values are missing: "NA" is the code of Namibia, and columns of counts are checked later.
 
-    Arrow takes a quote that is not closed for one value to the end of the file, with every row in it: a row that is put
-    after the last one, and is not found there, tells. Raises `DataError` naming the line.
+    Arrow reads an unclosed quote as one value up to the end of the file. This is detected by a row that is added after
+    the last one and is then not found. Raises `DataError` naming the line.
     """
     yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in names]))
     try:
@@ -60,7 +62,7 @@ def _rows(path: Path, header: Sequence[str], names: Sequence[str], form: Format)
     delimiter = _separator(path, form)
     with (
         _plain_bytes(path, form) as stream,
-        _parsed(_Ended(stream, header, delimiter), header, names, delimiter, form.header - 1) as found,
+        _parsed(_Ended(stream, header, delimiter, form.footer), header, names, delimiter, form.header - 1) as found,
     ):
         if found.schema.names != list(names):
             raise DataError(f"{shown_path(path)}: the header cannot be read; give it one line with every column's name")
@@ -91,11 +93,14 @@ def text_header(path: Path, form: Format) -> list[str]:
     lines = io.StringIO(text, newline="")
     for _ in range(form.header - 1):
         lines.readline()
-    return next((row for row in csv.reader(lines, delimiter=_separator(path, form)) if row), [])
+    names = next((row for row in csv.reader(lines, delimiter=_separator(path, form)) if row), [])
+    if not names and form.header > 1:
+        raise DataError(f"{shown_path(path)}: row {form.header:,} and all below it are empty; correct input.header")
+    return names
 
 
 def _require_text(path: Path, head: bytes, form: Format) -> None:
-    """Refuse what begins as files do that are no text, or text of another encoding."""
+    """Refuse a file that begins like a binary file, or like text in another encoding."""
     what = next((said for begin, said in _OTHERS.items() if head.startswith(begin)), None)
     if what is None and head.startswith(_GZIP):
         what = f"is compressed by gzip; name it {path.name}.gz"
@@ -130,7 +135,7 @@ def _extent(path: Path, columns: Sequence[str], form: Format) -> Extent:
 
 
 def separator_meant(header: Sequence[str], path: Path, form: Format) -> str:
-    """What to say where a header is one name with the signs in it that separate columns elsewhere; else nothing."""
+    """A hint where the header is a single name with a common separator in it; else empty."""
     found = [sign for sign in ";\t|," if sign != _separator(path, form) and len(header) == 1 and sign in header[0]]
     if not found:
         return ""
@@ -141,21 +146,39 @@ def separator_meant(header: Sequence[str], path: Path, form: Format) -> str:
 def _torn_row(path: Path, header: Sequence[str], form: Format) -> str:
     """Which line has too many or too few columns. Arrow's own message shows it, and with it confidential counts."""
     remedy = "put values with the delimiter or line breaks in them into quotes"
+    said, many, first = "", 0, 0
     for line, width in _records(path, form):
         if width is not None and width != len(header):
-            return f"line {line} has {width} columns, and the header {len(header)}; {remedy}"
+            first = first or line
+            said = said or f"line {line} has {width} columns, and the header {len(header)}; {remedy}"
+            many += 1
+        elif said:
+            return said
+    if said and many == _lines_from(path, form, first):
+        return f"{said}, or where notes stand below the table from there on, say input.footer = {many}"
+    if said:
+        return said
     return f"a row has more or fewer columns than the header; {remedy}"
+
+
+def _lines_from(path: Path, form: Format, first: int) -> int:
+    """How many lines of a text are not empty, from the ``first`` (from 1) on."""
+    with (
+        _unpacked(path) as stream,
+        io.TextIOWrapper(io.BufferedReader(_Readable(stream)), form.codec, errors="replace", newline="") as text,
+    ):
+        return sum(bool(line.strip()) for number, line in enumerate(text, 1) if number >= first)
 
 
 def _open_quote(path: Path, form: Format) -> str:
     """Where the last record begins, or one that is too long: an open quote makes one record of all that follows."""
     line = deque((line for line, _ in _records(path, form)), maxlen=1)[0]
-    return f"the row that begins in line {line:,} does not end: close the quote in it, or take the quote away"
+    return f"the row that begins in line {line:,} does not end: close the quote in it, or remove the quote"
 
 
 def _records(path: Path, form: Format) -> Iterator[tuple[int, int | None]]:
-    """The line on which every record begins, and its width, empty lines left out; the header is the first. The last is
-    of no width where a value is too long, as after a quote that is not closed.
+    """The line on which every record begins, and its width, empty lines left out; the header is the first. The last has
+    no width where a value is too long, as after an unclosed quote.
     """
     before = form.header - 1
     with (
@@ -183,7 +206,7 @@ def _lines(text: io.TextIOWrapper) -> Iterator[str]:
 
 
 class _Readable(io.RawIOBase):
-    """What has `read`, as Python's text layer wants it."""
+    """An object with `read`, as Python's text layer needs it."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream
@@ -198,7 +221,7 @@ class _Readable(io.RawIOBase):
 
 
 class _Unpacked(io.BufferedIOBase):
-    """The text in a .gz file, which is no longer than the free memory when this was opened."""
+    """The text in a .gz file, limited to the memory that was free when it was opened."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._most, self._read = path, available_memory(), 0
@@ -240,18 +263,38 @@ class _Recoded(io.BufferedIOBase):
 
 
 class _Ended(io.BufferedIOBase):
-    """UTF-8 text of columns, after which a row of `_END` in every column comes."""
+    """UTF-8 text of columns, after which a row of `_END` in every column comes; the last ``footer`` lines that are not
+    empty, and what is empty beside them, are left out."""
 
-    def __init__(self, stream: _Stream, header: Sequence[str], delimiter: str) -> None:
+    def __init__(self, stream: _Stream, header: Sequence[str], delimiter: str, footer: int) -> None:
         self._stream, self._rest = stream, f"\n{delimiter.join([_END] * len(header))}\n".encode()
+        self._footer, self._held, self._ended = footer, b"", False
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
+        if self._footer:
+            return self._before_footer(-1 if size is None else size)
         data = self._stream.read(-1 if size is None else size)
         if not data:
             data, self._rest = self._rest, b""
+        return data
+
+    def _before_footer(self, size: int) -> bytes:
+        """At most so many bytes that certainly come before the lines below the table."""
+        most = _BYTES_AT_ONCE if size < 0 else size
+        while not self._ended and len(self._held) < most + _LONGEST_FOOTER:
+            data = self._stream.read(_BYTES_AT_ONCE)
+            self._held += data
+            if not data:
+                lines = self._held.splitlines(keepends=True)
+                full = [place for place, line in enumerate(lines) if line.strip()]
+                # In a file with fewer lines the names of the columns are kept.
+                kept = full[-min(self._footer, len(full) - 1)] if len(full) > 1 else len(lines)
+                self._held, self._ended = b"".join(lines[:kept]) + self._rest, True
+        ready = len(self._held) if self._ended else len(self._held) - _LONGEST_FOOTER
+        data, self._held = self._held[: min(most, ready)], self._held[min(most, ready) :]
         return data
 
 
@@ -286,7 +329,7 @@ def _parsed(
 
 
 def _separator(path: Path, form: Format) -> str:
-    """What stands between the columns of the file at ``path``."""
+    """The separator of the columns of the file at ``path``."""
     if form.delimiter is not None:
         return form.delimiter
     return next(sign for ending, sign in _SEPARATORS.items() if path.name.lower().removesuffix(".gz").endswith(ending))
@@ -294,7 +337,7 @@ def _separator(path: Path, form: Format) -> str:
 
 TEXT = FileKind(
     (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"),
-    ("delimiter", "encoding", "header"),
+    ("delimiter", "encoding", "header", "footer"),
     text_header,
     text_batches,
     _extent,

@@ -1,4 +1,6 @@
-"""Tables out: tidy rows by node and cell as Parquet and CSV through Arrow, files that appear whole."""
+"""Writes tables: tidy rows by node and cell as Parquet and CSV through Arrow; files appear only when they are
+complete.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,12 @@ _ROWS_PER_GROUP = 1 << 18
 _TEXT_PER_GROUP = 1 << 24
 _CSV_ROWS_AT_ONCE = 1 << 16
 _TEXTS = ("geoid", "name")
-"""Columns that say which unit a row is of: text to every reader, though of many rows a unit kept as numbers."""
+"""Columns that name a row's unit: text for readers, stored as numbers with a dictionary where a unit has many rows."""
 _REPEATED = ("variance", "sd", "lower", "upper", "moe", "cv", "total_lower", "total_upper", "total_moe")
-"""Floating-point columns with the same numbers in many rows. Of others, and of identifiers, a dictionary would be made
-in vain."""
+"""Floating-point columns with the same numbers in many rows. For others, and for identifiers, a dictionary is useless.
+"""
 _SOUGHT = ("geoid", "level", "parent", "query")
-"""Columns that rows are in the order of: the least and the greatest of a group of rows leads readers past others."""
+"""Columns by which rows are ordered: statistics of row groups let readers skip other groups."""
 
 
 def tidy_batches(
@@ -64,7 +66,7 @@ def tidy_batches(
 
 
 def _nodes_at_once(geography: Geography, n_cells: int, *, units: bool) -> int:
-    """So many nodes that their rows, and the identifiers and names in these, stay within bounds."""
+    """The number of nodes in a batch, such that its rows, identifiers and names are bounded in size."""
     texts: int = geography.identifiers.nbytes + (geography.names.nbytes if units and geography.names is not None else 0)
     rows = min(_ROWS_PER_GROUP, _TEXT_PER_GROUP * geography.n_nodes // max(1, texts))
     return max(1, rows // n_cells)
@@ -117,7 +119,7 @@ def with_plain_strings(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class ArrowTable(ABC):
-    """A table that offers itself to whatever speaks Arrow: polars, DuckDB, pyarrow, by the PyCapsule interface."""
+    """A table that polars, DuckDB, pyarrow and others can read through Arrow's PyCapsule interface."""
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
@@ -147,7 +149,7 @@ def _with_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def text_of(values: pa.Array, nodes: IntArray, times: int, *, as_numbers: bool) -> pa.Array:
-    """``values``, text, at ``nodes``, each so many times, as numbers with a dictionary or as they are."""
+    """``values``, text, at ``nodes``, each repeated so many times, as numbers with a dictionary or as text."""
     if len(nodes) and nodes[-1] - nodes[0] + 1 == len(nodes):
         chosen = values.slice(int(nodes[0]), len(nodes))
     else:
@@ -157,7 +159,9 @@ def text_of(values: pa.Array, nodes: IntArray, times: int, *, as_numbers: bool) 
 
 
 def numbered(values: pa.Array, places: npt.NDArray[np.int32]) -> pa.DictionaryArray:
-    """``values``, text, at ``places``, as numbers with a dictionary; Parquet's has no null, and so it has none."""
+    """``values``, text, at ``places``, as numbers with a dictionary; without null, which dictionaries of Parquet cannot
+    have.
+    """
     missing = None
     if values.null_count:
         missing = values.is_null().to_numpy(zero_copy_only=False)[places]
@@ -169,7 +173,7 @@ def parents_of(geography: Geography, nodes: slice | IntArray, times: int = 1) ->
     """The GEOIDs of the parents of ``nodes``, in ascending order, each so many times; of the root null."""
     bounds = geography.tree.child_offsets
     index: npt.NDArray[np.int32]
-    # Parents stand in a row, as their children do: a dictionary of them takes no search, a run of nodes no other.
+    # Parents are in the same order as their children, so that a dictionary of them needs no search.
     if isinstance(nodes, slice):
         first, last = (int(np.searchsorted(bounds, node, side="right")) - 1 for node in (nodes.start, nodes.stop - 1))
         inside = np.clip(bounds[max(first, 0) : last + 2], max(nodes.start, 1), nodes.stop)
@@ -186,7 +190,7 @@ def parents_of(geography: Geography, nodes: slice | IntArray, times: int = 1) ->
 
 
 def levels_of(geography: Geography, nodes: slice | IntArray) -> npt.NDArray[Any]:
-    """The number of the level of each of ``nodes``, in a byte where there are no more levels than it tells apart."""
+    """The number of the level of each of ``nodes``, as a byte where that is enough."""
     bounds = geography.level_offsets
     kind = np.int8 if len(geography.levels) <= 1 << 7 else np.int64
     if isinstance(nodes, slice):
@@ -225,23 +229,22 @@ def write_parquet(
 
 
 def _each_once(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` with dictionaries that hold no text twice, as the names of units may stand there.
-
-    Of a dictionary with repeats Arrow writes a page that is as long as all of its texts and holds each of them once:
-    what the rest of the page holds is whatever the process's memory held before, which is nobody's to read.
+    """``batch`` with dictionaries without repeated texts, which names of units may have. For a dictionary with repeats
+    Arrow writes a page as long as all of its texts but with each text only once: the rest of the page would be
+    uninitialised memory of the process, which may be confidential.
     """
     for place, column in enumerate(batch.columns):
         if pa.types.is_dictionary(column.type):
             known = column.dictionary.dictionary_encode()
             if len(known.dictionary) < len(column.dictionary):
-                # An index that is missing stays missing.
+                # Missing indices stay missing.
                 again = pa.DictionaryArray.from_arrays(known.indices.take(column.indices), known.dictionary)
                 batch = batch.set_column(place, batch.schema.names[place], again)
     return batch
 
 
 def _said_to_readers(schema: pa.Schema, metadata: Mapping[str, str]) -> dict[str, str]:
-    """``metadata``, and what Arrow keeps of the columns' kinds: of identifiers and names that they are text."""
+    """``metadata``, and Arrow's record of the columns' types, in which identifiers and names are text."""
     plain = pa.schema([field.with_type(pa.string()) if field.name in _TEXTS else field for field in schema])
     kinds = plain.with_metadata(dict(metadata)).serialize().to_pybytes()
     return {**metadata, "ARROW:schema": base64.b64encode(kinds).decode()}
@@ -280,7 +283,7 @@ def _write_csv(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> None:
 
 @contextmanager
 def named_failures(path: Path, remedy: str = "free the space or correct the path") -> Iterator[None]:
-    """What the system refuses while ``path`` is written, as a `DataError` that names it and ends in ``remedy``."""
+    """Turns errors of the system while ``path`` is written into a `DataError` that names it and ends in ``remedy``."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -288,22 +291,24 @@ def named_failures(path: Path, remedy: str = "free the space or correct the path
 
 
 def json_text(value: Any) -> str:
-    """``value`` as indented JSON, in which no character is obeyed by a terminal."""
+    """``value`` as indented JSON, without characters that control a terminal."""
     return escaped_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
 
 
 def records_text(frame: pd.DataFrame) -> str:
-    """The rows of ``frame`` as JSON records, as `json_text` writes; what is missing or not finite is null."""
+    """The rows of ``frame`` as JSON records, as `json_text` writes them; missing and infinite values are null."""
     text = frame.to_json(orient="records", indent=2, double_precision=15, force_ascii=False)
     return escaped_json(str(text)) + "\n"
 
 
 def write_json(path: Path, value: Any) -> None:
-    """``value`` as `json_text` at ``path``, whole or not at all."""
+    """Write ``value`` as `json_text` to ``path``; the file appears complete or not at all."""
     write_text(path, json_text(value))
 
 
 def write_text(path: Path, text: str) -> None:
-    """``text`` in UTF-8 at ``path``, with the same line ends on every system, whole or not at all."""
+    """Write ``text`` in UTF-8 to ``path``, with the same line ends on every system; the file appears complete or not at
+    all.
+    """
     with whole_file(path) as partial:
         partial.write_bytes(text.encode())

@@ -1,7 +1,8 @@
-"""Intervals for every node of a tree: the test of every truth, the parent's limit, the guard, rounding.
+"""Intervals for every node of a tree: the inverted tests, the limit that a parent sets, the guard of small counts,
+rounding.
 
-Columns are answers to queries, or cells; of the cells alone all have the same laws. Levels go one after the other from
-the root, some nodes at a time: of a level's tests of a truth of 0 the guard has to know before any interval is told.
+Columns are answers to queries, or cells; cells that were measured alone all have the same laws. Levels are processed
+from the root, some nodes at a time: the guard needs all tests of 0 on a level before it gives the level's intervals.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from topdown.uncertainty.interval import CAP_PART, interval
 from topdown.uncertainty.laws.answer_laws import ColumnLaws
 
 Released: TypeAlias = Callable[[slice], FloatArray | IntArray]
-"""Of some nodes the released counts of columns (nodes x columns)."""
+"""Gives the released counts of columns at some nodes; (nodes x columns)."""
 
 Estimated: TypeAlias = Callable[[slice], tuple[FloatArray, FloatArray]]
-"""Of some nodes the estimates of columns and their variances, both (nodes x columns)."""
+"""Gives the estimates of columns at some nodes and their variances; both (nodes x columns)."""
 
 CAPPED_BELOW = 0.5
 """A parent limits a child whose standard deviation is more than twice its own."""
 
 _NUMBERS_AT_ONCE = 1 << 18
-"""Of fewer numbers at once threads would wait for each other more than they work."""
+"""So many numbers at once; with fewer, threads would spend more time waiting than working."""
 _ROUNDS = 50
 
 
@@ -41,8 +42,8 @@ class IntervalEnds(NamedTuple):
 
 
 class _Low(NamedTuple):
-    """Of some nodes' tests of a truth of 0, by column: how many were made (``tried``), how many p are so small that
-    they are rejected whatever the others are (``sure``), and the others up to alpha.
+    """The tests of a true value of 0 at some nodes, by column: how many were made (``tried``), how many p-values are so
+    small that they are rejected whatever the others are (``sure``), and the other p-values up to alpha.
     """
 
     tried: IntArray
@@ -54,9 +55,10 @@ class _Low(NamedTuple):
 class Intervals:
     """Intervals of columns at any nodes, each of which misses with at most ``alpha``.
 
-    What they need of other nodes is kept: of inner nodes the deviations ``above`` and what no child can pass, but with
-    probability alpha / 50, because the node does not (``ceiling``), both (inner nodes x columns); of every level up to
-    which p of a truth of 0 this is ``rejected`` (levels x columns).
+    What intervals need from other nodes is kept. For inner nodes: the standard deviations ``above``, and the
+    ``ceiling``, which the true values of the node and so of its children exceed with probability alpha / 50 at most;
+    both (inner nodes x columns). For every level: the largest p-value at which a true value of 0 is ``rejected``
+    (levels x columns).
     """
 
     tree: Tree
@@ -68,7 +70,7 @@ class Intervals:
 
     @classmethod
     def begun(cls, laws: ColumnLaws, tree: Tree, alpha: float) -> Intervals:
-        """Those of which nothing is known yet."""
+        """Intervals before any node was processed."""
         shape = tree.n_families, len(laws.kind)
         return cls(tree, laws, alpha, np.empty(shape), np.full(shape, np.inf), np.empty((tree.n_levels, shape[1])))
 
@@ -76,8 +78,9 @@ class Intervals:
     def of(
         cls, estimated: Estimated, laws: ColumnLaws, tree: Tree, alpha: float, levels: Container[int] | None = None
     ) -> Intervals:
-        """For the estimates of columns that ``estimated`` gives at the nodes that ``laws`` are of, which are those of
-        whole levels; ``levels``: the numbers of those at which intervals are asked for, None for all."""
+        """The intervals of the columns that ``estimated`` gives, at the nodes of ``laws``, which are whole levels;
+        ``levels``: the numbers of those at which intervals are needed, None for all.
+        """
         found = cls.begun(laws, tree, alpha)
         for index in range(tree.level_of(len(laws.group) - 1) + 1):
             level = tree.level(index)
@@ -90,11 +93,11 @@ class Intervals:
         return found
 
     def parts(self, nodes: slice) -> Iterator[slice]:
-        """``nodes`` in their order, so many at once that their numbers stay within bounds."""
+        """``nodes`` in order, in ranges that bound the memory."""
         return runs(nodes, max(1, _NUMBERS_AT_ONCE // max(len(self.laws.kind), 1)))
 
     def _told(self, nodes: slice, level: slice, x: FloatArray, variance: FloatArray) -> _Low:
-        """What ``nodes`` of a ``level`` tell of a truth of 0; keeps what their children need of them."""
+        """The tests of 0 at ``nodes`` of a ``level``; keeps what their children need."""
         variance = self.laws.settled(variance)
         deviation = np.sqrt(variance)
         self._keep(nodes, x, variance)
@@ -105,7 +108,7 @@ class Intervals:
         return self._low(p, variance, level)
 
     def _keep(self, nodes: slice, x: FloatArray, variance: FloatArray) -> None:
-        """Keep what the children of ``nodes`` need of them."""
+        """Keep what the children of ``nodes`` need."""
         if nodes.start >= self.tree.n_families:
             return
         deviation, caps = np.sqrt(variance), np.zeros(x.shape)
@@ -113,7 +116,7 @@ class Intervals:
         for shape, places in self.laws.places(nodes, known & (deviation > 0)):
             caps.reshape(-1)[places] = interval(shape, self.alpha).cap
         self.above[nodes] = deviation
-        # A parent that nothing determines is limited by its own parent.
+        # A parent that is not determined has the limit of its own parent.
         own = x + caps * np.where(known, deviation, 0.0)
         self.ceiling[nodes] = np.where(known, own, self._of_parents(self.ceiling, nodes))
 
@@ -127,8 +130,9 @@ class Intervals:
         )
 
     def _reject(self, index: int, found: list[_Low]) -> None:
-        """Keep up to which p of a truth of 0 this is rejected at the nodes of a level, at a false discovery rate of
-        alpha (Benjamini and Hochberg 1995): at all others 0 stays in the interval. What is exact is not tried."""
+        """Keep the largest p-value at which a true value of 0 is rejected on a level, at a false discovery rate of
+        alpha (Benjamini and Hochberg 1995): at all other nodes 0 stays in the interval. Exact nodes are not tested.
+        """
         for k in range(len(self.laws.kind)):
             tried, sure = sum(int(one.tried[k]) for one in found), sum(int(one.sure[k]) for one in found)
             p = np.concatenate([one.others[k] for one in found])
@@ -142,8 +146,10 @@ class Intervals:
         return np.where(parent[:, None] < 0, np.inf, values[np.maximum(parent, 0)])
 
     def _test(self, nodes: slice, x: FloatArray, variance: FloatArray, bounds: IntervalEnds, p: FloatArray) -> None:
-        """Fill ``bounds`` with the truths that are kept at ``nodes``, within what their parents can be, and ``p`` with
-        P(X >= x) under a truth of 0. ``upper`` is infinite where nothing limits it; without noise both ends are 0."""
+        """Fill ``bounds`` with the ends of the accepted values at ``nodes``, within the limits of their parents, and
+        ``p`` with P(X >= x) for a true value of 0. ``upper`` is infinite where nothing limits it; without noise both
+        ends are 0.
+        """
         deviation, (lower, upper) = np.sqrt(variance), bounds
         known = (deviation > 0) & np.isfinite(deviation)
         above = self._of_parents(self.above, nodes)
@@ -162,8 +168,9 @@ class Intervals:
             np.minimum(upper, self._of_parents(self.ceiling, nodes), out=upper, where=capped)
 
     def _alphas(self, places: IntArray, costs: npt.NDArray[np.bool_]) -> Iterator[tuple[IntArray, float]]:
-        """``places`` with the chance of missing that is left to them: where their parents' limit ``costs`` a part of
-        it, the rest."""
+        """``places`` with the alpha that is left to them: the rest, where the limit of their parent ``costs`` a part of
+        it.
+        """
         dear = costs[places]
         if not dear.any():
             yield places, self.alpha
@@ -197,13 +204,13 @@ def intervals(
     executor: Executor | None = None,
     levels: Container[int] | None = None,
 ) -> IntervalEnds:
-    """The intervals of all nodes, from their estimates ``x`` with ``variance``, 0 where they are exact, of which each
-    misses with at most ``alpha``; with ``released`` values inside. All (nodes x columns); ``executor``: threads that
-    may work on it.
+    """The intervals of all nodes, from their estimates ``x`` with ``variance``, 0 where they are exact; each misses
+    with probability ``alpha`` at most; widened to hold the ``released`` values. All (nodes x columns); ``executor``:
+    threads that may work on it.
 
-    ``levels``: the numbers of those at which they are found, None for all that ``x`` has; at the others nothing is.
-    Of a node without noise its value; of one that nothing determines from 0 on. As `Intervals`, but that what is tested
-    of a level is kept until it is told.
+    ``levels``: the numbers of the levels that get intervals, None for all of ``x``. The interval of a node without
+    noise is its value; that of a node that is not determined begins at 0 and has no end. It does the same as
+    `Intervals`, but keeps the tests of a level until its intervals are made.
     """
     found = Intervals.begun(laws, tree, alpha)
     bounds, p = IntervalEnds(np.empty(x.shape), np.empty(x.shape)), np.empty(x.shape)
@@ -232,12 +239,12 @@ def intervals(
 
 
 def rejected_up_to(p: FloatArray, alpha: float, tried: int, sure: int = 0) -> float:
-    """Up to where p-values are rejected by the procedure of Benjamini and Hochberg (1995): alpha / ``tried`` times the
-    number that is; -1 if none is.
+    """The largest p-value that the procedure of Benjamini and Hochberg (1995) may reject: alpha / ``tried`` times the
+    number of rejected ones; -1 if none is.
 
-    ``p``: the p-values, of which those above ``alpha`` may be left out, and so many (``sure``) that are at most alpha /
-    ``tried``. What is above alpha / tried times the number that may yet be rejected is never rejected; where that
-    leaves all that there are, it is all. Sorting is for the rest that some rounds leave.
+    ``p``: the p-values, without those above ``alpha`` and without ``sure`` ones that are at most alpha / ``tried``.
+    Values above alpha / tried times the number that can still be rejected are dropped, round by round, before the rest
+    is sorted.
     """
     tried = max(tried, 1)
     left = p[p <= alpha]
@@ -256,8 +263,8 @@ def rejected_up_to(p: FloatArray, alpha: float, tried: int, sure: int = 0) -> fl
 def _whole(
     x: FloatArray, variance: FloatArray, bounds: IntervalEnds, released: FloatArray | IntArray | None
 ) -> IntervalEnds:
-    """Counts are whole and not negative: the whole numbers within; the nearest to the estimate where there is none.
-    With ``released`` values inside.
+    """Round inwards to whole numbers of 0 or more; to the whole number nearest to the estimate where none lies within;
+    and widen to hold the ``released`` values.
     """
     tolerance = 1e-9 * np.maximum(1.0, np.abs(x))
     lower, upper = np.ceil(bounds.lower - tolerance), np.floor(bounds.upper + tolerance)

@@ -1,4 +1,4 @@
-"""What a release says of its margins of error: the rule by which they were made, and what it promises."""
+"""The statements of a release on its margins of error: how they were made, and their coverage."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ OF_QUERIES = (
     "as many of its largest terms exactly as leave a smooth rest of little excess, the rest by variance and fourth "
     "cumulant; normal where neither steps nor excess are left"
 )
-"""How the law of the errors is known where the cells alone were measured, and where several queries were."""
+"""How the law of the errors is computed where the cells alone were measured, and where several queries were."""
 
 
 def describe_margins(
     confidence: float, reason: str | None = None, law: str = OF_CELLS, where: str = ""
 ) -> dict[str, Any]:
-    """The manifest's entry: ``confidence``, a ``statement``, and the ``rule`` in steps; of a release without margins
-    the ``reason`` why there are none. ``law``: how that of the errors is known; ``where``: what is said after the
-    statement of a release that has not all.
+    """The manifest's entry: ``confidence``, a ``statement``, and the ``rule`` in steps; for a release without margins
+    the ``reason``. ``law``: how the law of the errors is computed; ``where``: a sentence on which counts have margins,
+    where not all do.
     """
     if reason is not None:
         return {"confidence": None, "statement": f"This release has no margins of error: {reason}.", "rule": []}
@@ -28,22 +28,22 @@ def describe_margins(
 
 
 def statement(confidence: float, *, simultaneous: bool = False) -> str:
-    """What the intervals promise, each by itself or all ``simultaneous``."""
+    """The coverage of the intervals, each by itself or all simultaneously."""
     alone = "Each interval does so by itself, not all of them together."
     alone = "All of them together do so." if simultaneous else alone
     return (
-        "For every unit and every cell or answer with an interval, and at every true count, the interval from lower to "
-        f"upper covers the true count with probability {confidence:.6g} at least, up to the approximation of the law "
-        f"of the errors (miss rates within .001 of nominal). {alone} "
-        "Among units picked because their numbers are small or large it may cover less often: where lower is above 0 "
-        "about as many in a hundred as may be missed have a true count of 0 (measured, not proven for units whose "
-        "errors depend on each other). Margins of units must not be added up; topdown query gives those of sums, "
+        "For every unit and every cell or answer with an interval, and at every true count, the interval from lower "
+        f"to upper covers the true count with probability {confidence:.6g} at least, up to the approximation of the "
+        f"law of the errors (miss rates within .001 of nominal). {alone} Among units that are selected because their "
+        "numbers are small or large it may cover less often. Of the units whose lower is above 0, up to about "
+        f"{100.0 * (1.0 - confidence):.6g} % have a true count of 0 (measured, not proven for units whose errors "
+        "depend on each other). Margins of units must not be added up; topdown query gives those of sums, "
         "differences and shares."
     )
 
 
 def rule(confidence: float, law: str = OF_CELLS) -> tuple[str, ...]:
-    """How the intervals are made, step by step; ``law``: how that of the errors is known."""
+    """How the intervals are made, step by step; ``law``: how the law of the errors is computed."""
     alpha = 1.0 - confidence
     return (
         "The estimate x by least squares over all levels, less the true count, is a fixed combination of the noise; "

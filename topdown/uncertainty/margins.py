@@ -1,7 +1,7 @@
-"""td.margins(): an interval for every count, from measurements alone, that covers what it says.
+"""td.margins(): an interval for every count, from measurements alone, with a stated coverage.
 
-Margins are those of the answers to one query at all nodes, measured or not; of the cells these are the answers to the
-query "detailed". What a run publishes, what `margins` tells and what a study counts are made by `margins_of`.
+`Margins` are those of the answers to one query at all nodes, measured or not; the cells are the answers to the query
+"detailed". `margins_of` makes them for `margins`, for releases and for studies.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import pyarrow as pa
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
+from topdown.geography.unit_sums import published_sums
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.cells.equality import least_squares
 from topdown.projection.estimate import Estimate
 from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.project import project
+from topdown.projection.published_estimates import error_sums, estimates_at
 from topdown.projection.solver_inputs import stated
 from topdown.tables.tidy import levels_of, tidy_batches, to_frame
 from topdown.uncertainty.intervals import intervals
@@ -49,8 +51,8 @@ _OWN = "by the law of its error, which has a number of its own for every unit an
 class Margins:
     """Intervals of the answers to ``query`` at every node, each (nodes x answers): the least-squares ``estimate``, its
     standard deviation ``sd``, and ``lower`` and ``upper``, whole numbers, at ``confidence`` each, or together where
-    ``simultaneous``. ``at``: the numbers of the levels that have intervals, None for all; there are no numbers then of
-    levels below the last of these.
+    ``simultaneous``. ``at``: the numbers of the levels that have intervals, None for all; the arrays end with the last
+    of these levels.
     """
 
     geography: Geography
@@ -65,7 +67,7 @@ class Margins:
 
     @property
     def statement(self) -> str:
-        """What the intervals promise, in words."""
+        """The coverage of the intervals, in words."""
         return statement(self.confidence, simultaneous=self.simultaneous)
 
     @property
@@ -115,11 +117,13 @@ def margins(
     they hold the released count as well.
 
     Args:
-        simultaneous: all intervals together cover with that probability. Estimate +- 1.645 sd is no such interval:
-            noise is not normal, and counts are not negative.
-        queries: whose answers there are, at all levels, measured or not ("sex * age", "total"). By default, where
-            several queries were measured, there is a row for every answer at the levels where it was. Of a very large
-            release in parts there are rows for the levels whose measurements were kept.
+        measurements: drawn under a plan.
+        release: the counts made from them; the intervals then hold these too.
+        confidence: probability with which each interval covers the true count, above 0.5 and below 1.
+        simultaneous: all intervals together cover with that probability, in place of each by itself.
+        queries: whose answers get intervals, at all levels, measured or not ("sex * age", "total"). By default the
+            cells or, where several queries were measured, every query at the levels where it was. A very large release
+            in parts has rows for the levels whose measurements were kept.
 
     Source of the test: Pratt 1961; Yu and Hoff, Biometrika 105:319; see docs/margins.md. Raises `ConfigError` for a
     confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and for an unknown query;
@@ -135,7 +139,7 @@ def margins(
     require_confidence(confidence)
     _require_alike(measurements, release)
     measurements = measurements.kept
-    laws, geography = AnswerLaws.of(measurements), measurements.geography
+    laws, geography = AnswerLaws.of(measurements), measurements.published
     asked = _asked(measurements, [queries] if isinstance(queries, str) else queries)
     linear, together = least_squares_of(measurements, asked), None
     known = {query: _estimated(laws, linear, query) for query in asked}
@@ -154,13 +158,16 @@ def margins(
 
 def _asked(measurements: Measurements, queries: Sequence[str] | None) -> dict[Query, list[str]]:
     """The queries whose margins are asked for, with the levels where they are."""
-    levels, found = measurements.geography.levels, dict[Query, list[str]]()
+    levels, found = measurements.published.levels, dict[Query, list[str]]()
     if queries is not None and not queries:
-        raise ConfigError("no query is asked; name at least one, or leave queries out for what was measured")
+        raise ConfigError("queries is empty; name at least one, or leave queries out for those that were measured")
     if queries is None and not measurements.others:
         queries = [DETAILED]
     for name in queries or ():
         found[Query.parse(name, measurements.schema)] = list(levels)
+    if queries is None and measurements.published is not measurements.geography:
+        # What was measured at a spine's levels is told at all that are published.
+        return found | {Query.parse(name, measurements.schema): list(levels) for _, name in measurements.keys}
     for level in levels if queries is None else ():
         for query in measurements.at(level):
             found.setdefault(query, []).append(level)
@@ -170,29 +177,32 @@ def _asked(measurements: Measurements, queries: Sequence[str] | None) -> dict[Qu
 def _require_alike(measurements: Measurements, release: Release | None) -> None:
     if release is None:
         return
-    if release.geography != measurements.geography or tuple(release.cells) != tuple(measurements.cells):
+    if release.geography != measurements.published or tuple(release.cells) != tuple(measurements.cells):
         raise DataError("the release has other units or cells than the measurements; give the one made of them")
 
 
 Linear: TypeAlias = Estimate | LinearAnswers | FloatArray
-"""Least squares over the whole tree; where the cells alone were measured also a table of these (nodes x cells)."""
+"""Least squares over the whole tree; where the cells alone were measured also as a table (nodes x cells)."""
 
 
 def least_squares_of(measurements: Measurements, queries: Iterable[Query]) -> Linear:
-    """Least squares over the whole tree of the answers to ``queries``."""
+    """Least squares over the whole tree of the answers to ``queries``, at the published units."""
     if measurements.others:
-        return linear_answers(measurements, queries)
+        return linear_of(measurements, queries)
     tree = measurements.geography.tree
     found = np.zeros((len(measurements.cells), tree.n_nodes))
-    for block in measurements.blocks():  # of an impossible cell all is 0
+    for block in measurements.blocks():  # an impossible cell is 0 everywhere
         problem = stated(measurements, "variance", nonnegative=False, cells=block)
         found[block] = least_squares(problem.values, problem.variance, tree)
-    return found.T
+    units = published_sums(measurements.geography)
+    return found.T if units is None else units.summed(found.T)
 
 
 def linear_of(measurements: Measurements, queries: Iterable[Query]) -> Estimate | LinearAnswers:
-    """Least squares over the whole tree from which the answers to ``queries`` are had at any nodes."""
-    return linear_answers(measurements, queries) if measurements.others else project(measurements, "gls")
+    """Least squares over the whole tree, which gives the answers to ``queries`` at any published unit."""
+    found = linear_answers(measurements, queries) if measurements.others else project(measurements, "gls")
+    units = published_sums(measurements.geography)
+    return found if units is None else estimates_at(units, found, error_sums(measurements))
 
 
 class _Estimated(NamedTuple):
@@ -205,7 +215,7 @@ class _Estimated(NamedTuple):
     variance: FloatArray
 
     def noisy(self, nodes: slice) -> int:
-        """How many intervals there are at ``nodes`` of what is not exact."""
+        """How many values at ``nodes`` are not exact."""
         return int((self.variance[nodes] > 0).sum())
 
     def margins(
@@ -217,12 +227,13 @@ class _Estimated(NamedTuple):
         executor: Executor | None = None,
         levels: Sequence[int] | None = None,
     ) -> Margins:
-        """Their margins, each at ``confidence`` or so many ``together``; with ``release`` they hold the released
-        counts. ``levels``: the numbers of those that have some, None for all."""
+        """The margins, each at ``confidence``, or so many ``together``; with ``release`` they hold the released counts.
+        ``levels``: the numbers of the levels that get margins, None for all.
+        """
         alpha = (1.0 - confidence) / max(1, together or 1)
         released = None if release is None else lambda nodes: release.answers_of(nodes, self.query)
         bounds = intervals(self.x, self.variance, self.laws, geography.tree, alpha, released, executor, levels)
-        of_all = self.variance.strides[-1] == 0  # the same number
+        of_all = self.variance.strides[-1] == 0  # a view of one number
         sd = np.broadcast_to(np.sqrt(self.variance[:, :1] if of_all else self.variance), self.x.shape)
         return Margins(geography, self.query, self.x, sd, *bounds, confidence, together is not None, levels)
 
@@ -252,11 +263,12 @@ def margins_of(
     executor: Executor | None = None,
     levels: Sequence[int] | None = None,
 ) -> Margins:
-    """What `margins` gives of the answers to one ``query``, as arrays. ``linear``: least squares, ``laws``: of its
-    errors, both where they are known. ``executor``: threads that may work on it. ``levels``: the numbers of those at
-    which there are margins, None for all; ``laws`` may then be of the nodes down to the last of them alone."""
+    """The margins of the answers to one ``query``, as arrays. ``linear``: least squares, ``laws``: of its errors, both
+    where they are known. ``executor``: threads that may work on it. ``levels``: the numbers of those at which there are
+    margins, None for all; ``laws`` may then be of the nodes down to the last of them alone.
+    """
     require_confidence(confidence)
-    laws, geography = AnswerLaws.of(measurements) if laws is None else laws, measurements.geography
+    laws, geography = AnswerLaws.of(measurements) if laws is None else laws, measurements.published
     _require_alike(measurements, release)
     asked = Query.parse(query, measurements.schema)
     known = _estimated(laws, least_squares_of(measurements, [asked]) if linear is None else linear, asked)
@@ -266,11 +278,11 @@ def margins_of(
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """``alpha``: how often errors may go beyond. ``laws``: theirs; None where they are taken to be normal, or are not
-    known (``is_known``).
+    """How many standard deviations a margin has: errors exceed it with probability ``alpha``. ``laws``: of the errors;
+    None where they are assumed normal, or are not known (``is_known``).
 
-    Under noise within bounds the normal law is an assumption and no known law: that noise's depends on the true count,
-    and no coverage is promised.
+    For noise within bounds the normal law is only an assumption, since the law depends on the true count; no coverage
+    is stated.
     """
 
     alpha: float
@@ -280,8 +292,9 @@ class Reach:
 
     @classmethod
     def of(cls, measurements: Measurements, confidence: float, laws: AnswerLaws | None = None) -> Reach:
-        """Of least squares of ``measurements``, with the ``laws`` of its errors where they are known beforehand; normal
-        where noise is within bounds, or comes without a plan."""
+        """The reach of least squares of ``measurements``, with the ``laws`` of its errors where they were computed
+        before; normal where noise is within bounds, or comes without a plan.
+        """
         alpha, plan = 1.0 - confidence, measurements.plan
         if laws is None and no_margins(measurements) is not None:
             return cls(alpha, is_known=plan is None or plan.bounds.any or _is_normal(plan))
@@ -299,7 +312,7 @@ class Reach:
 
     @property
     def in_words(self) -> str:
-        """By which law."""
+        """By which law the margin is computed."""
         if self.laws is not None and not self.is_gaussian:
             return _OWN
         if not self.is_known:
@@ -311,7 +324,7 @@ class Reach:
 
 
 def _is_normal(plan: Plan) -> bool:
-    """Whether the noise of a plan is Gaussian; not where its law is not known."""
+    """Whether the noise of a plan is Gaussian; False where its law is not known."""
     try:
         return bool(plan.noise.is_normal())
     except ConfigError:

@@ -11,10 +11,9 @@ import pandas as pd
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
+from topdown.geography.unit_sums import published_sums
 from topdown.measurements.measurements import Measurements
 from topdown.noise.randomness import Source, read_exactly
-from topdown.privacy.plan import Plan
-from topdown.privacy.single_child_units import groups, law_of, levels_taken, variances
 from topdown.projection.cells.equality import least_squares
 from topdown.projection.solver_inputs import stated
 from topdown.tables.tidy import tidy_batches, to_frame
@@ -26,32 +25,13 @@ from topdown.wording import shown
 from topdown.workload import DETAILED
 
 CONCENTRATION = 1.0
-"""Of the Dirichlet law of the prior's weights, in equal parts over its bins (Perks): as much as one leaf says."""
+"""The total of the Dirichlet parameters of the prior's weights, in equal parts over its bins (Perks): the weight of one
+leaf.
+"""
 BURN_IN = 60
 """Rounds before the first table is kept."""
 _MOST_VALUES = 1 << 28
-_OF_CELLS = "several queries were measured: plausible tables are of measurements of the cells alone"
-
-
-def require_plausible(geography: Geography, plan: Plan) -> None:
-    """Refuse, before anything is drawn, what `plausible_tables` would of measurements by ``plan``, with its shares.
-
-    Raises `ConfigError` where several queries are measured, noise is within bounds or a leaf is not measured,
-    `DataError` where noise reaches too far for so many leaves.
-    """
-    level = geography.levels[-1]
-    if any(set(plan.queries(one)) - {DETAILED} for one in geography.levels):
-        raise ConfigError(_OF_CELLS)
-    if plan.bounds.any:
-        raise ConfigError("plausible tables need noise whose law is known at every count, and this is within bounds")
-    nodes, reach = geography.level_slice(level), 0.0
-    variance = np.broadcast_to(variances(plan, geography, level), nodes.stop - nodes.start)
-    if np.isinf(variance).any():
-        raise _not_measured(geography, int(np.argmax(np.isinf(variance))))
-    for taken, part in groups(levels_taken(plan, geography), nodes):
-        law = law_of(plan, geography.levels, level, DETAILED, taken)
-        reach += 0.0 if law is None else 2.0 * reach_of(law) * len(variance[part])
-    _require_reach(geography, reach)
+_OF_CELLS = "several queries were measured: plausible tables need measurements of the cells alone"
 
 
 def _not_measured(geography: Geography, leaf: int) -> ConfigError:
@@ -64,15 +44,20 @@ def _not_measured(geography: Geography, leaf: int) -> ConfigError:
 def _require_reach(geography: Geography, reach: float) -> None:
     if reach > _MOST_VALUES:
         raise DataError(
-            f"{geography.n_leaves:,} leaves with noise that reaches over {reach:,.0f} numbers in all are too many for "
-            "plausible tables; take a part of the geography, or one with less noise"
+            f"{geography.n_leaves:,} leaves whose noise extends over {reach:,.0f} numbers in all are too many for "
+            "plausible tables; take a part of the geography, or measurements with less noise"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class PlausibleTables:
-    """Tables of counts, ``values`` (draws x nodes x cells), whole and not negative, in which every family adds up; one
-    after the other of a Markov chain, so that neighbours are alike.
+    """Tables of counts in which every family adds up, drawn by a Markov chain, so that consecutive tables are
+    correlated.
+
+    Args:
+        geography: the units.
+        cells: the names of the cells, in order.
+        values: (draws x nodes x cells) whole numbers of 0 or more.
 
     Examples:
         >>> tables = td.plausible_tables(measurements, 20, td.SeededSource(3))
@@ -86,8 +71,9 @@ class PlausibleTables:
     values: IntArray = field(repr=False)
 
     def quantiles(self, confidence: float = 0.9) -> pd.DataFrame:
-        """Of every node and cell the median, and the ends of the middle part ``confidence`` of the tables: ``geoid,
-        level, query, cell, median, lower, upper``. What they cover depends on the prior, as of no margin by `margins`.
+        """For every node and cell the median of the tables and the interval that holds their middle part
+        ``confidence``: ``geoid, level, query, cell, median, lower, upper``. How often it holds the true count depends
+        on the prior, unlike the margins of `margins`.
         """
         alpha = 1.0 - require_confidence(confidence)
         order = np.sort(self.values, axis=0)
@@ -99,15 +85,22 @@ class PlausibleTables:
 def plausible_tables(
     measurements: Measurements, draws: int, source: Source, *, burn_in: int = BURN_IN
 ) -> PlausibleTables:
-    """``draws`` tables from the posterior of the counts under a stated prior. Experimental.
+    """Tables from the posterior of the counts under a stated prior. Experimental.
 
-    The prior, cell by cell: all leaves' counts are independent draws of one law, a histogram over single counts up to 9
-    and bins a quarter wider one by one; its weights have a Dirichlet law with 1 / (number of bins) for each. A round
-    of the chain draws a table given the histogram, exactly (sums up the tree and parts down it), and then the histogram
-    given the table. It begins at the histogram of the least-squares estimates, and ``burn_in`` rounds are thrown away.
+    The prior, for each cell: the counts of all leaves are independent draws from one law, a histogram with a bin for
+    each count up to 9 and then bins that are each a quarter wider than the one before; its weights have a Dirichlet law
+    with parameters 1 / (number of bins). A round of the chain draws a table given the histogram, exactly, and then the
+    histogram given the table. The chain begins at the histogram of the least-squares estimates, and ``burn_in`` rounds
+    are discarded.
 
-    The tables are post-processing of what is protected. What lies in the middle 90 % of them is *no* margin of error:
-    where leaves are not alike, or noise is larger than the counts, it may cover far less often. `margins` has those.
+    The tables are post-processing of protected numbers. The middle 90 % of them is *no* margin of error: where leaves
+    are not alike, or noise is larger than the counts, it may cover far less often. For margins use `margins`.
+
+    Args:
+        measurements: of one query, the cells, drawn under a plan.
+        draws: how many tables.
+        source: where the random bits come from.
+        burn_in: rounds of the chain that are discarded before the first table.
 
     Raises `ConfigError` as `margins` does, where several queries were measured or a leaf was not; `ProjectionError`
     where exact values contradict each other, or the measurements.
@@ -132,7 +125,10 @@ def plausible_tables(
             table = posterior.draw(_prior(table[leaves], posterior.begins, rng), rng)
             if number >= 0:
                 values[number, :, cell] = table
-    return PlausibleTables(geography, cells, values)
+    units = published_sums(geography)
+    if units is not None:
+        values = np.stack([units.summed(table) for table in values])
+    return PlausibleTables(measurements.published, cells, values)
 
 
 def _prior(leaves: IntArray, begins: IntArray, rng: np.random.Generator) -> FloatArray:
@@ -142,7 +138,7 @@ def _prior(leaves: IntArray, begins: IntArray, rng: np.random.Generator) -> Floa
 
 
 def _posteriors(measurements: Measurements, cells: IntArray) -> list[Posterior]:
-    """Those of some ``cells``, one after the other."""
+    """The posteriors of some ``cells``, in order."""
     if measurements.others:
         raise ConfigError(_OF_CELLS)
     noise = answer_noise(measurements)

@@ -1,7 +1,9 @@
-"""Tables drawn from the posterior of one cell's counts, on a tree: sums up, then parts given the sums, both exact.
+"""Draws tables from the posterior of one cell's counts on a tree: sums going up, then parts given the sums going down,
+both exact.
 
-The prior: every leaf's count is an independent draw of one law. Weights of what a node's count is, from the prior and
-the measurements at and below it, go up the tree; the root's count is drawn, and then every family's given its parent's.
+The prior: every leaf's count is an independent draw from one law. The weights of a node's possible counts, from the
+prior and the measurements at and below it, are computed up the tree; then the root's count is drawn, and every family's
+counts given its parent's.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ _EXACT_BINS, _GROWTH = 10, 1.25
 
 
 class Likelihood(NamedTuple):
-    """How likely the measured value of a node makes every count: ``weights``; None where it is not measured."""
+    """The likelihood of every count given the measured value of a node, as ``weights``; None where it was not
+    measured.
+    """
 
     weights: Weights | None
 
     @classmethod
     def of(cls, value: float, variance: float, law: Law | None, reach: float) -> Likelihood:
-        """``reach``: how far noise of this ``law`` goes. An exact ``value`` leaves one count."""
+        """``reach``: the largest noise of this ``law`` that is considered. An exact ``value`` leaves one count."""
         if np.isinf(variance):
             return cls(None)
         if variance == 0 or law is None:
@@ -36,7 +40,7 @@ class Likelihood(NamedTuple):
         last = max(int(np.floor(value + reach)), 0)
         counts = np.arange(max(int(np.ceil(value - reach)), 0), last + 1, dtype=np.float64)
         mass = noise_at(law, value - counts)
-        # Noise that is nearly never so far below: 0 is all that is left.
+        # Noise is nearly never so far below 0: only the count 0 is left.
         return cls(weights(int(counts[0]), mass) if mass.max() > 0 else Weights(0, np.ones(1)))
 
 
@@ -46,12 +50,15 @@ def noise_at(law: Law, x: FloatArray) -> FloatArray:
         return np.asarray(law.pmf(x), dtype=np.float64)
     if isinstance(law, ContinuousLaw):
         return np.asarray(law.pdf(x), dtype=np.float64)
-    raise ConfigError(f"{type(law).__name__} is neither a law on a lattice nor one with a density; no tables are known")
+    raise ConfigError(
+        f"{type(law).__name__} is neither a law on a lattice nor one with a density; its tables cannot be drawn"
+    )
 
 
 def bins(largest: int) -> IntArray:
-    """Where bins of counts begin, 0 first, and one more beyond ``largest``: single counts up to 9, then a quarter wider
-    one by one."""
+    """The first counts of the bins, 0 first, and one beyond ``largest``: single counts up to 9, then bins that are each
+    a quarter wider.
+    """
     begins = list(range(_EXACT_BINS))
     while begins[-1] <= largest:
         begins.append(max(begins[-1] + 1, round(begins[-1] * _GROWTH)))
@@ -107,7 +114,9 @@ class Posterior:
         return table
 
     def _above(self, node: int, children: list[Weights], family: Merged) -> tuple[Weights, Merged]:
-        """The weights of an inner node, and the sums below it, tilted where what is measured is far from their mean."""
+        """The weights of an inner node, and the sums below it, exponentially tilted where the measurement is far from
+        their mean.
+        """
         own = self.likelihood[node].weights
         if own is None:
             return family.total, family
@@ -124,6 +133,6 @@ class Posterior:
         if not mass.max(initial=0.0) > 0.0:
             raise ProjectionError(
                 f"{self.geography.describe(node)}: no whole, non-negative counts agree with its measurement and with "
-                "what was measured below it; correct the exact values"
+                "those below it; correct the exact values"
             )
         return weights(first, mass)

@@ -1,7 +1,7 @@
-"""Whole numbers with weights: their sums, and draws of the parts given the sum, exactly, on the lattice.
+"""Weights of whole numbers: the weights of sums, and exact draws of the parts given the sum.
 
-Of a family whose children have weights h_c(k) the sum has h_1 * h_2 * ...; it is built in pairs, so that a sum that
-was drawn can be divided again: between the two halves, and so down to the children.
+The sum of a family whose children have weights h_c(k) has the convolution h_1 * h_2 * ...; it is built in pairs, so
+that a drawn sum can be divided between the two halves, and so on down to the children.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from topdown.geography.tree import FloatArray, IntArray
 NEGLIGIBLE = 1e-18
 """Ends of weights below this part of the largest are cut off."""
 _DIRECT = 1 << 22
-"""Products of more terms are computed by Fourier transforms, whose rounding is beside the largest weight."""
+"""Convolutions of more terms are computed by Fourier transforms, with rounding errors relative to the largest weight.
+"""
 _ROUNDING = 1e-13
 _ROUNDS = 60
 
@@ -42,7 +43,7 @@ class Weights(NamedTuple):
 
 
 def weights(first: int, mass: FloatArray, least: float = NEGLIGIBLE) -> Weights:
-    """With the largest 1, and without ends below ``least`` of it. ``mass`` has an entry above 0."""
+    """Weights scaled so that the largest is 1, without ends below ``least``. ``mass`` has an entry above 0."""
     largest = mass.max()
     kept = mass > least * largest
     low, high = int(kept.argmax()), len(mass) - int(kept[::-1].argmax())
@@ -50,7 +51,7 @@ def weights(first: int, mass: FloatArray, least: float = NEGLIGIBLE) -> Weights:
 
 
 def added(a: Weights, b: Weights) -> Weights:
-    """Of the sum of two independent numbers."""
+    """The weights of the sum of two independent numbers."""
     if len(a.mass) * len(b.mass) <= _DIRECT:
         return weights(a.first + b.first, np.convolve(a.mass, b.mass))
     size = len(a.mass) + len(b.mass) - 1
@@ -60,13 +61,13 @@ def added(a: Weights, b: Weights) -> Weights:
 
 
 class Merged(NamedTuple):
-    """The sums of a family: ``layers``, its children's weights, those of sums of two, of four, ... to that of all."""
+    """The sums of a family: ``layers`` with the weights of its children, of sums of two, of four, ... up to all."""
 
     layers: tuple[tuple[Weights, ...], ...]
 
     @property
     def total(self) -> Weights:
-        """Of the sum of all."""
+        """The weights of the sum of all."""
         return self.layers[-1][0]
 
     def divided(self, total: int, uniforms: FloatArray) -> IntArray:
@@ -99,8 +100,8 @@ def merged(children: Sequence[Weights]) -> Merged:
 
 
 def tilted(children: Sequence[Weights], target: float) -> tuple[list[Weights], float]:
-    """Weights times exp(rate k), which changes no draw given the sum, with the rate at which the mean of the sum is
-    ``target``; and the rate. Of a sum far from its mean, whose weight is beneath rounding, so come weights near 1.
+    """Weights times exp(rate k), with the rate at which the mean of the sum is ``target``; and this rate. Draws given
+    the sum do not change. A sum far from its mean, whose weight would be lost in rounding, then has a weight near 1.
     """
     rate, found = 0.0, list(children)
     for _ in range(_ROUNDS):
@@ -126,7 +127,7 @@ def _times_exponential(one: Weights, rate: float) -> Weights:
 
 
 def _part(a: Weights, b: Weights, total: int, uniform: float) -> int:
-    """What ``a`` has of a ``total`` of both."""
+    """The part of ``a`` in a ``total`` of both."""
     low, high = max(a.first, total - b.last), min(a.last, total - b.first)
     of_b = b.mass[total - high - b.first : total - low - b.first + 1][::-1]
     below = np.cumsum(a.mass[low - a.first : high - a.first + 1] * of_b)

@@ -1,4 +1,4 @@
-"""What is asked: attributes and their recodes, queries, and which queries are asked at which level."""
+"""What is counted: attributes and their recodes, queries, and which queries are measured at which level."""
 
 from topdown.workload.query import Query, normal_name
 from topdown.workload.schema import DETAILED, TOTAL, Attribute, Recode, Schema

@@ -1,7 +1,7 @@
-"""Tables as they are published: every column is an answer to a query, a sum of cells by its categories.
+"""The tables that are published: every column is an answer to a query, which is a sum of cells.
 
-A table is a query of the schema ("age * sex"), or one that is known by its name: P1 to P5 and H1 of the redistricting
-file, where the schema has what they are about.
+A table is a query of the schema ("age * sex"), or a table with a known name: P1 to P5 and H1 of the redistricting file,
+where the schema has their attributes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from topdown.workload.redistricting import PERSONS, RACES, RESIDENCES, TABLES, U
 from topdown.workload.schema import DETAILED, TOTAL, Recode, Schema
 
 UNIT_COLUMNS = ("geoid", "level", "name")
-"""What says which unit a row is of."""
+"""The columns that name a row's unit."""
 
 CELLS = "cells"
-"""What is called the table of all cells, where tables are chosen."""
+"""The name of the table of all cells, where tables are chosen."""
 
 
 class Column(NamedTuple):
@@ -35,7 +35,7 @@ class Column(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """Who is counted, in words."""
+        """A description of who is counted."""
         if not self.query.factors:
             return "everybody"
         places = np.unravel_index(self.answer, self.query.shape)
@@ -44,7 +44,7 @@ class Column(NamedTuple):
 
 
 class AnswerTable(NamedTuple):
-    """A table with a row per unit. ``name``: as it was asked for; ``stem``: what its files are called."""
+    """A table with a row per unit. ``name``: the name that was given; ``stem``: of the names of its files."""
 
     name: str
     stem: str
@@ -64,8 +64,8 @@ def queries_of(tables: Sequence[AnswerTable]) -> tuple[Query, ...]:
 def answer_tables(names: Sequence[str], schema: Schema) -> tuple[AnswerTable, ...]:
     """The tables called ``names``, each a query of ``schema`` or one of the redistricting file ("P1" to "P5", "H1").
 
-    The table of a query has a column for every answer and, of several, their total. Raises `ConfigError` for a name
-    that is neither, for a table that is asked for twice, and for columns that would be called alike.
+    The table of a query has a column for every answer and, where there are several, their total. Raises `ConfigError`
+    for an unknown name, for a table that is named twice, and for two columns with the same name.
     """
     found: list[AnswerTable] = []
     stems: set[str] = set()
@@ -96,9 +96,10 @@ def total_table(schema: Schema) -> AnswerTable:
 def wide_table(
     cells: Sequence[str], schema: Schema, tables: Sequence[AnswerTable] = (), *, margins: bool = False
 ) -> AnswerTable:
-    """All cells in a row, called ``cells``, of several their total, and what else is in ``tables``.
+    """The table with all cells, named ``cells``, in a row, the total where there are several, and the other columns of
+    ``tables``.
 
-    Raises `ConfigError` for columns that would be called alike, with ``margins`` also with what these are called.
+    Raises `ConfigError` for two columns with the same name; with ``margins`` the names of their columns count too.
     """
     detailed = Query.parse(DETAILED, schema)
     columns = [Column(cell, detailed, k) for k, cell in enumerate(cells)]
@@ -110,26 +111,39 @@ def wide_table(
     return AnswerTable("wide", "wide", tuple(columns))
 
 
+def stated_table(
+    cells: Sequence[str] | None, schema: Schema, tables: Sequence[AnswerTable], *, margins: bool = True
+) -> AnswerTable:
+    """What is stated of a unit in a row: all ``cells`` and their total, or without ``cells`` the total, and what else
+    is in ``tables``. Raises `ConfigError` as `wide_table` does."""
+    if cells is not None:
+        return wide_table(cells, schema, tables, margins=margins)
+    columns = [*total_table(schema).columns, *(column for one in tables for column in one.columns)]
+    table = AnswerTable("all", "all", tuple(dict.fromkeys(columns)))
+    require_distinct(table.columns, MARGIN_ENDS if margins else ())
+    return table
+
+
 def require_distinct(columns: Sequence[Column], ends: Sequence[str] = ()) -> None:
-    """Refuse columns of a row per unit that would be called alike, each with what is beside it under its name and one
-    of the ``ends``. Raises `ConfigError`.
+    """Refuse two columns with the same name in a table with a row per unit; each column takes its own name and this
+    name with every one of ``ends``. Raises `ConfigError`.
     """
     called = Counter([*UNIT_COLUMNS, "parent", *(one.name for one in columns)])
     called.update(f"{one.name}_{end}" for one in columns for end in ends)
     for one in columns:
         if any(called[name] > 1 for name in (one.name, *(f"{one.name}_{end}" for end in ends))):
             raise ConfigError(
-                f"cell {shown(one.name)} is called as another column of the wide table; rename it, or leave that "
-                "table out"
+                f"cell {shown(one.name)} has the same name as another column of the wide table; rename it, or leave "
+                "that table out"
             )
 
 
 MARGIN_ENDS = ("lower", "upper", "moe")
-"""What a margin of error is in columns: the ends of the interval, and half its length."""
+"""The endings of the columns of a margin of error: the ends of the interval, and half its length."""
 
 
 def margin_names(column: str) -> tuple[str, ...]:
-    """What the margins of error beside ``column`` are called in a row per unit."""
+    """The names of the columns of margins of error beside ``column``."""
     return tuple(f"{column}_{end}" for end in MARGIN_ENDS)
 
 
@@ -146,7 +160,7 @@ def _columns(name: str, schema: Schema) -> tuple[Column, ...]:
 
 
 def answer_columns(query: str, schema: Schema) -> tuple[Column, ...]:
-    """The answers to ``query``: of a table of the redistricting file its fields.
+    """The answers to ``query``, or the fields of a table of the redistricting file.
 
     Raises `ConfigError` as `Query.parse` does.
     """
@@ -158,11 +172,11 @@ def answer_columns(query: str, schema: Schema) -> tuple[Column, ...]:
 
 
 def answer_column(query: str, cell: str | None, schema: Schema) -> Column:
-    """The answer ``cell`` of ``query``; of a query of one answer that one, where ``cell`` is None.
+    """The answer ``cell`` of ``query``; where ``cell`` is None, the only answer of the query.
 
-    ``query``: also a table of the redistricting file, whose cells are its fields, or one of these ("P0010003").
-    ``cell``: with the query "total" also any cell of the schema, and any field of such a table. Raises `ConfigError`
-    for an unknown query or cell, and where a query of several answers comes without a cell.
+    ``query``: a query, or a table of the redistricting file, whose cells are its fields, or one of these fields
+    ("P0010003"). ``cell``: with the query "total" any cell of the schema or any field of such a table, too. Raises
+    `ConfigError` for an unknown query or cell, and for a query of several answers without a cell.
     """
     columns = answer_columns(query, schema)
     if cell is not None and query == TOTAL:
@@ -185,7 +199,7 @@ def answer_column(query: str, cell: str | None, schema: Schema) -> Column:
 # -- the redistricting file -------------------------------------------------------------------------------------------
 
 Field = dict[str, int]
-"""Who is counted in a field: of an attribute or recode the number of a category; of none everybody."""
+"""Who is counted in a field: attributes or recodes, each with the number of a category; {} counts everybody."""
 
 _ABOUT = {
     "P1": ("cenrace",),
@@ -195,10 +209,10 @@ _ABOUT = {
     "P5": ("hhgq",),
     "H1": ("h1",),
 }
-"""The attributes that a table is about."""
+"""The attributes of every table."""
 
 _OF_SIZE = {k: tuple(race for race in RACES if race.count("+") + 1 == k) for k in range(1, 7)}
-"""The combinations of so many races."""
+"""The combinations of races, by the number of races."""
 
 _SEVERAL, _NUMBER, _KIND, _QUARTERS = "several races", "number of races", "kind of quarters", "group quarters"
 
@@ -226,7 +240,7 @@ def _fields(table: str) -> list[Field]:
 
 
 def _recodes() -> dict[str, tuple[Recode, ...]]:
-    """What the fields are sums by, for every attribute that they coarsen."""
+    """The recodes that the fields need, by attribute."""
     more = tuple(race for size in range(2, 7) for race in _OF_SIZE[size])
     words = ("one race", "two races", "three races", "four races", "five races", "six races")
     kinds = PERSONS.recodes[0].groups
@@ -245,7 +259,7 @@ def _recodes() -> dict[str, tuple[Recode, ...]]:
 def known_columns(name: str, schema: Schema) -> tuple[Column, ...] | None:
     """The columns of a table of the redistricting file ("P1"), or one of its fields alone ("P0010003").
 
-    None where ``name`` is neither, or ``schema`` has not what it is about.
+    None where ``name`` is neither, or ``schema`` does not have its attributes.
     """
     table = name if name in TABLES else next((one for one in TABLES if name in field_names(one)), "")
     columns = _redistricting_columns(table, schema)

@@ -1,7 +1,8 @@
-"""A schema with structural zeros as a product without any, and what its queries are there: least squares needs it so.
+"""A schema with structural zeros as a product of attributes without any, and its queries in that product, as least
+squares needs them.
 
-Attributes that a zero names together are one attribute of the product, whose categories are their combinations that can
-occur. What a query keeps of them is then a recode of that one: a partition of the combinations.
+Attributes that a zero names together become one attribute of the product; its categories are the combinations that can
+occur. A query that keeps some of them keeps a recode of it: a partition of these combinations.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from topdown.workload.schema import Attribute, Recode, Schema
 
 
 class ProductQuery(NamedTuple):
-    """A query in the product, and which of the ``answers`` to the one that was asked its own are: none of an impossible
-    one. None where they are all of them in their order."""
+    """A query in the product, and to which of the ``answers`` of the original query its answers belong (impossible
+    answers have none); None where they are all of them in order.
+    """
 
     query: Query
     answers: IntArray | None
@@ -29,9 +31,9 @@ class ProductQuery(NamedTuple):
 class ProductSchema:
     """``schema`` as the product of the attributes of ``attributes``, a schema without zeros.
 
-    ``cells``: the number in ``schema`` of every cell of the product, None where they are the same. ``places``: of every
-    attribute the places of those in ``schema`` that it stands for, and ``codes`` (categories x places): the category of
-    each that a category of its own is.
+    ``cells``: for every cell of the product its number in ``schema``, None where the numbers are the same. ``places``:
+    for every attribute of the product the places in ``schema`` of the attributes that it combines. ``codes``
+    (categories x places): for every category of the product's attribute the categories that it combines.
     """
 
     schema: Schema
@@ -43,7 +45,7 @@ class ProductSchema:
 
     @classmethod
     def of(cls, schema: Schema) -> ProductSchema:
-        """That of a schema, which without zeros it is itself."""
+        """The product for a schema; a schema without zeros is its own product."""
         if not schema.zeros:
             return cls(schema, schema)
         places, codes, attributes = [], [], []
@@ -60,7 +62,7 @@ class ProductSchema:
         return cls(schema, product, cells, tuple(places), tuple(codes))
 
     def asked(self, query: Query) -> ProductQuery:
-        """What ``query``, of a schema with the same attributes, is in the product."""
+        """``query``, of a schema with the same attributes, as a query of the product."""
         if self.cells is None:
             return ProductQuery(query, None)
         if query not in self._asked:
@@ -89,8 +91,9 @@ class ProductSchema:
 
 
 def _parts(schema: Schema) -> Iterator[tuple[tuple[int, ...], Schema]]:
-    """The places of the attributes that zeros name together, directly or through others, each with the schema of these
-    alone; of the others each by itself."""
+    """Groups of attributes that zeros name together, directly or through others, as their places, each group with the
+    schema of these attributes alone; every other attribute is a group by itself.
+    """
     attribute_of = {name: name for name in schema.names} | {r.name: r.attribute for r in schema.recodes}
     named = [{schema.names.index(attribute_of[name]) for name, _ in zero} for zero in schema.zeros]
     left = set(range(len(schema.names)))

@@ -24,7 +24,7 @@ _FEW_CELLS = 1 << 16
 
 
 def normal_name(text: str) -> str:
-    """``text`` with single blanks around every "*", so that one spelling of a query is one name before it is parsed."""
+    """``text`` with single blanks around every "*", so that spellings of a query agree before it is parsed."""
     return f" {TIMES} ".join(part.strip() for part in text.split(TIMES))
 
 
@@ -36,6 +36,7 @@ class Query:
     the cells, so one record counts in exactly one of them. Build one with `parse`.
 
     Args:
+        schema: whose cells it is about.
         kept: for every attribute its own name where it is kept whole, a recode's name where it is kept coarsened,
             None where it is summed out.
 
@@ -50,7 +51,8 @@ class Query:
 
     @classmethod
     def parse(cls, text: str, schema: Schema) -> Query:
-        """The query that ``text`` names: "total", "detailed", or names of attributes and recodes joined by "*".
+        """The query of ``schema`` that ``text`` names: "total", "detailed", or names of attributes and recodes joined
+        by "*".
 
         Raises `ConfigError` with the nearest known name for an unknown one, for an attribute named twice, and for an
         attribute together with its recode or two of its recodes.
@@ -66,13 +68,13 @@ class Query:
         for name in (part.strip() for part in text.split(TIMES)):
             require_known(name, [*attribute_of, TOTAL, DETAILED], f"part of query {shown(text)}:")
             if name not in attribute_of:
-                raise ConfigError(f"query {shown(text)}: {shown(name)} stands alone, and is not joined with others")
+                raise ConfigError(f"query {shown(text)}: {shown(name)} cannot be joined with other names")
             other = kept.get(attribute_of[name])
             if other == name:
                 raise ConfigError(f"query {shown(text)} names {shown(name)} twice; name it once")
             if other is not None:
                 raise ConfigError(
-                    f"query {shown(text)}: {shown(other)} and {shown(name)} are both about "
+                    f"query {shown(text)}: {shown(other)} and {shown(name)} are both of attribute "
                     f"{shown(attribute_of[name])}; keep one of them, or declare a recode with the groups that "
                     "they make together"
                 )
@@ -81,7 +83,7 @@ class Query:
 
     @property
     def name(self) -> str:
-        """How the query is written: `parse` reads it back."""
+        """The query as text, which `parse` reads."""
         if all(part is None for part in self.kept):
             return TOTAL
         if self.kept == self.schema.names:
@@ -89,7 +91,7 @@ class Query:
         return f" {TIMES} ".join(part for part in self.kept if part is not None)
 
     def __hash__(self) -> int:
-        return hash(self.kept)  # schemas are large, and those that are asked about together are the same
+        return hash(self.kept)  # hashing a schema is slow, and queries that are compared mostly have the same
 
     def __str__(self) -> str:
         return self.name
@@ -98,7 +100,7 @@ class Query:
         return f"Query({self.name!r})"
 
     def parts(self) -> Iterator[Attribute | Recode | None]:
-        """For every attribute of the schema what is kept of it: itself, one of its recodes, or None."""
+        """What is kept of every attribute of the schema: the attribute, one of its recodes, or None."""
         return iter(self._parts)
 
     @cached_property
@@ -111,7 +113,7 @@ class Query:
 
     @property
     def factors(self) -> tuple[Attribute | Recode, ...]:
-        """What is kept, in the schema's order."""
+        """The attributes and recodes that are kept, in the schema's order."""
         return tuple(part for part in self.parts() if part is not None)
 
     @property
@@ -133,7 +135,7 @@ class Query:
         return ProductNames(tuple(factor.categories for factor in self.factors), separator)
 
     def group_codes(self) -> list[IntArray | None]:
-        """For every attribute the place of its categories in what is kept of it; None where it is summed out."""
+        """For every attribute the kept category of each of its categories; None where it is summed out."""
         return self._group_codes
 
     @cached_property
@@ -146,7 +148,7 @@ class Query:
     def answers_of(self, cells: npt.ArrayLike) -> IntArray:
         """The answer in which each of ``cells`` (numbers of cells, any shape) counts.
 
-        A table of all cells is made, and kept, only where there are few: it is asked for some of them very often.
+        Where there are few cells a table of all of them is made once and kept, because this is called very often.
         """
         wanted = np.asarray(cells, dtype=np.int64)
         return self._found_answers(wanted) if self._answer_of_each is None else self._answer_of_each[wanted]
@@ -165,7 +167,7 @@ class Query:
         return answer
 
     def sizes(self) -> IntArray:
-        """Of how many cells every answer is the sum; (answers,)."""
+        """The number of cells that every answer is the sum of; (answers,)."""
         found = np.ones(1, np.int64)
         for codes, size in zip(self.group_codes(), self.schema.shape, strict=True):
             own = np.array([size]) if codes is None else np.bincount(codes)
@@ -173,7 +175,7 @@ class Query:
         return found
 
     def examples(self) -> IntArray:
-        """Of every answer one of the cells that count in it; (answers,)."""
+        """For every answer one of the cells that count in it; (answers,)."""
         found = np.zeros(1, np.int64)
         for codes, size in zip(self.group_codes(), self.schema.shape, strict=True):
             first = np.zeros(1, np.int64) if codes is None else np.unique(codes, return_index=True)[1]
@@ -181,11 +183,11 @@ class Query:
         return found
 
     def answers(self, histogram: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The answers (..., answers) of dense histograms (..., cells), in the histograms' kind of number."""
+        """The answers (..., answers) of the dense ``histogram`` (..., cells), in the histogram's kind of number."""
         lead = histogram.shape[:-1]
         table = histogram.reshape(*lead, *self.schema.shape)
         axis = len(lead)
-        # What is summed over goes first: it makes the table smaller for the rest.
+        # Sums are taken first, since they make the table smaller for the rest.
         asked = list(zip(self.parts(), self.group_codes(), strict=True))
         summed = tuple(axis + k for k, (part, _) in enumerate(asked) if part is None)
         table = table.sum(axis=summed) if summed else table
@@ -201,14 +203,18 @@ class Query:
     def sparse_answers(
         self, rows: IntArray, cells: IntArray, counts: npt.NDArray[Any], n_rows: int
     ) -> npt.NDArray[Any]:
-        """The answers (rows x answers) of a sparse table: ``counts`` of ``cells`` in ``rows``; what is absent is 0."""
+        """The answers (``n_rows`` x answers) of a sparse table: ``counts`` of ``cells`` in ``rows``; what is absent is
+        0.
+        """
         found = np.zeros((n_rows, self.n_answers), np.asarray(counts).dtype)
-        # Of one index, for which numpy has a loop of its own.
+        # With one index, for which numpy has a fast loop.
         np.add.at(found.reshape(-1), rows * self.n_answers + self.answers_of(cells), counts)
         return found
 
     def spread(self, answers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The transpose of `answers`: every cell gets the number of its answer; (..., answers) to (..., cells)."""
+        """The transpose of `answers`: every cell gets the number of its answer; ``answers`` (..., answers) to (...,
+        cells).
+        """
         lead = answers.shape[:-1]
         table = answers.reshape(*lead, *self.shape)
         axis = len(lead)
@@ -234,7 +240,9 @@ class Query:
 
 
 def design(query: Query) -> list[FloatArray]:
-    """For every attribute the matrix (kept x categories) by which ``query`` acts on it; their product is `matrix`."""
+    """For every attribute the matrix (kept x categories) by which ``query`` acts on it; their Kronecker product is
+    `matrix`.
+    """
     found = []
     for codes, part, size in zip(query.group_codes(), query.parts(), query.schema.shape, strict=True):
         if part is None or codes is None:

@@ -1,4 +1,4 @@
-"""The schemas of the 2020 redistricting file (P.L. 94-171), as the Census Bureau's own system had them.
+"""The schemas of the 2020 redistricting file (P.L. 94-171), as in the Census Bureau's production system.
 
 Source: uscensusbureau/DAS_2020_Redistricting_Production_Code, `source/programs/schema/`.
 """
@@ -14,14 +14,18 @@ from topdown.workload.schema import Attribute, Recode, Schema
 
 SPINE = ("us", "state", "county", "tract", "block group", "block")
 """The levels of its geography, root first."""
+WHOLE_STATE = "whole state"
+"""The level of states above a level of parts of states (in American Indian areas and elsewhere); it is not measured."""
 
-_ALSO = {"nation": "us", "united states": "us", "block_group": "block group", "blockgroup": "block group"}
-"""Other names of them."""
+_ALSO = {"nation": "us", "united states": "us", "blockgroup": "block group"}
+"""Other names of the levels."""
 
 
 def spine_level(name: str) -> str:
-    """The level of the spine that ``name`` means; itself, in small letters, where it means none."""
-    plain = name.strip().lower()
+    """The level of the spine that ``name`` means; ``name`` in small letters and without underscores where it means
+    none.
+    """
+    plain = name.strip().lower().replace("_", " ")
     return _ALSO.get(plain, plain)
 
 
@@ -81,7 +85,9 @@ kind; occupancy of housing units."""
 
 
 def _race_fields() -> npt.NDArray[np.int64]:
-    """Which races every field of P1 counts, (71 x 63): the total, those of one race and each, two or more, two, ..."""
+    """The races that every field of P1 counts, (71 x 63): the total, one race, each race, two or more races, two races,
+    ...
+    """
     size = np.array([race.count("+") for race in RACES])
     each = np.eye(len(RACES), dtype=np.int64)
     rows = [np.ones((1, len(RACES)), np.int64), (size == 0)[None].astype(np.int64), each[size == 0]]
@@ -95,7 +101,7 @@ RACE_FIELDS = _race_fields()
 """Which of the 63 races every field of table P1 counts, (71 x 63) of 0 and 1."""
 
 FIELD_OF_RACE = np.array([int(np.flatnonzero((row == RACE_FIELDS).all(axis=1))[-1]) for row in np.eye(63, dtype=int)])
-"""The field of P1, from 0, that counts nothing but the race; (63,)."""
+"""For every race the field of P1 (from 0) that counts only this race; (63,)."""
 
 
 def field_names(table: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Schema: what the cells of a table mean, as products of attributes, and the recodes that coarsen these."""
+"""Schema: the cells of a table as a product of attributes, and the recodes that coarsen these."""
 
 from __future__ import annotations
 
@@ -15,26 +15,30 @@ from topdown.errors import ConfigError, require_known
 from topdown.wording import listed, shown, unquoted
 
 SEPARATORS = ("_", "-", " ", ".", ":", "/", ",", ", ", "|", "*", " x ")
-"""What may join the categories in a cell's name."""
+"""Separators of the categories in a cell's name."""
 
 TOTAL = "total"
 DETAILED = "detailed"
 TIMES = "*"
-"""What joins the names of a query's attributes."""
+"""Separator of the names of a query's attributes."""
 
 RESERVED = ("geoid", TOTAL, DETAILED)
 
 MOST_CELLS = 1 << 18
-"""Cells of a schema of which a release is made, or read: it names each of them, and holds tables of them."""
+"""The most cells of a release's schema: a release names each of them, and holds tables of them."""
 
 _CELLS_AT_ONCE = 1 << 18
 _MOST_STATES = 1 << 16
-"""Sets of zeros that are looked at before it is not told any more whether they leave a cell."""
+"""The most sets of zeros that are examined to find whether they leave a cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A property of every record: its ``name`` and its ``categories``, in order.
+    """A property that every record has, such as sex or age.
+
+    Args:
+        name: the name, such as "sex".
+        categories: the values that a record may have, in order.
 
     Raises `ConfigError` for an empty name or category, for no category, for one given twice, and for a name that has a
     meaning of its own ("geoid", "total", "detailed", or one with "*").
@@ -75,10 +79,15 @@ def _require_name(name: object, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recode:
-    """A named coarsening of an attribute: ``groups``, each a name with its categories, which partition the attribute's.
+    """A named coarsening of an attribute: groups of its categories.
 
     Groups may be of any size; they stand in the order given. Raises `ConfigError` as `Attribute` does for names, and
     for a group without categories.
+
+    Args:
+        name: the name, by which queries ask for it.
+        attribute: the name of the attribute.
+        groups: each a name with its categories; together they partition the attribute's categories.
 
     Examples:
         >>> recode = td.Recode("minor", "age", (("minor", ("child",)), ("of age", ("adult", "old"))))
@@ -131,14 +140,16 @@ class Recode:
 
 
 Zero = tuple[tuple[str, tuple[str, ...]], ...]
-"""A structural zero: attributes or recodes, each with categories; no record is in one of these of every one named."""
+"""A structural zero: attributes or recodes, each with categories; no record has one of the given categories in all of
+them.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class ProductNames(Sequence[str]):
-    """The names of the cells of a product, in its order; each is made when it is asked for, and none is kept.
+    """The names of the cells of a product, in order; each is made when it is asked for, and none is kept.
 
-    ``categories``: of every attribute. Equal to any sequence of the same texts.
+    ``categories``: of every attribute. It equals any sequence of the same texts.
     """
 
     categories: tuple[tuple[str, ...], ...]
@@ -182,8 +193,9 @@ class Schema:
     """The cells of a table as the product of ``attributes``: the last attribute's category changes fastest.
 
     Args:
+        attributes: in the order in which the cells are numbered.
         recodes: named coarsenings of single attributes, by which queries may ask.
-        zeros: what no record can be, anywhere and publicly so.
+        zeros: structural zeros: combinations of categories that no record can have, publicly so.
 
     Raises `ConfigError` for no attribute, for two attributes or recodes of one name, for a recode that does not
     partition its attribute, for a zero of unknown names, and where no cell is left.
@@ -220,7 +232,7 @@ class Schema:
                 f"the schema has {self.n_cells} cells, and a cell's number has 63 bits; drop an attribute"
             )
         if self.zeros and not self._leaves_a_cell():
-            raise ConfigError("the zeros leave no cell in which a record could be; drop one")
+            raise ConfigError("the zeros exclude every cell; drop one of them")
 
     @classmethod
     def from_mapping(
@@ -229,9 +241,10 @@ class Schema:
         recodes: Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]] | None = None,
         zeros: Sequence[Mapping[str, str | Sequence[str]]] = (),
     ) -> Schema:
-        """The schema of ``attributes``, name to categories, in the mapping's order.
+        """The schema of mappings, as a configuration has them.
 
         Args:
+            attributes: name to categories, in the order in which the cells are numbered.
             recodes: attribute to recode's name to group to the categories in it.
             zeros: for each, attributes or recodes to the category or categories that do not occur together.
         """
@@ -263,7 +276,12 @@ class Schema:
 
     @classmethod
     def of_cells(cls, cells: Sequence[str], name: str = "cell") -> Schema:
-        """The schema of cells that are no products: one attribute whose categories they are."""
+        """The schema of cells that are no product of attributes: one attribute, whose categories they are.
+
+        Args:
+            cells: the names of the cells.
+            name: the name of the attribute.
+        """
         return cls((Attribute(name, tuple(cells)),))
 
     @property
@@ -282,7 +300,7 @@ class Schema:
         return math.prod(self.shape)
 
     def require_listable(self) -> None:
-        """Refuse more than `MOST_CELLS` cells, of which no release can be made. Raises `ConfigError`."""
+        """Refuse more than `MOST_CELLS` cells, too many for a release. Raises `ConfigError`."""
         if self.n_cells > MOST_CELLS:
             raise ConfigError(
                 f"the schema has {self._in_words()} cells, and a release, which names each of them, has at most "
@@ -300,17 +318,17 @@ class Schema:
         return self.attributes[self.names.index(name)]
 
     def possible_cells(self) -> npt.NDArray[np.int64]:
-        """The numbers of the cells that are no ``zeros``, in order."""
+        """The numbers of the cells that no zero excludes, in order."""
         if not self.zeros:
             return np.arange(self.n_cells)
         return self._where(impossible=False)
 
     def impossible_cells(self) -> npt.NDArray[np.int64]:
-        """The numbers of the cells that are ``zeros``, in order."""
+        """The numbers of the cells that a zero excludes, in order."""
         return self._where(impossible=True) if self.zeros else np.zeros(0, np.int64)
 
     def _where(self, *, impossible: bool) -> npt.NDArray[np.int64]:
-        """The numbers of the cells that are ``zeros``, or of the others, in order; some are looked at at a time."""
+        """The numbers of the cells that a zero excludes, or of the others, in order; found in batches."""
         starts = range(0, self.n_cells, _CELLS_AT_ONCE)
         parts = (np.arange(start, min(start + _CELLS_AT_ONCE, self.n_cells)) for start in starts)
         return np.concatenate([part[self.excluded(part) == impossible] for part in parts])
@@ -319,31 +337,47 @@ class Schema:
         """Which of ``cells`` (numbers of cells) one of the ``zeros`` excludes."""
         found = np.zeros(len(cells), np.bool_)
         for zero in self.zeros:
-            found |= self.is_zero(cells, zero)
+            found |= self._within(cells, self._closed(zero))
         return found
 
-    def is_zero(self, cells: npt.NDArray[np.int64], zero: Zero) -> npt.NDArray[np.bool_]:
-        """Which of ``cells`` (numbers of cells) ``zero`` excludes. Raises `ConfigError` for unknown names in it."""
+    def holds(self, cells: npt.NDArray[np.int64], condition: Zero) -> npt.NDArray[np.bool_]:
+        """Which of ``cells`` (numbers of cells) have one of the categories of every attribute or recode that
+        ``condition`` names; () names none. Raises `ConfigError` for unknown names in it."""
+        return self._within(cells, self._chosen(condition, "a condition"))
+
+    def named(self, conditions: Sequence[Zero]) -> list[int]:
+        """The places of the attributes that ``conditions`` name, themselves or by a recode, in order."""
+        attribute_of = {name: name for name in self.names} | {r.name: r.attribute for r in self.recodes}
+        return sorted({self.names.index(attribute_of[name]) for condition in conditions for name, _ in condition})
+
+    def _within(
+        self, cells: npt.NDArray[np.int64], chosen: Mapping[int, npt.NDArray[np.bool_]]
+    ) -> npt.NDArray[np.bool_]:
         places = np.unravel_index(cells, self.shape)
         found = np.ones(len(cells), np.bool_)
-        for number, chosen in self._closed(zero).items():
-            found &= chosen[places[number]]
+        for number, categories in chosen.items():
+            found &= categories[places[number]]
         return found
 
     def _closed(self, zero: Zero) -> dict[int, npt.NDArray[np.bool_]]:
-        """For every attribute that ``zero`` names, by its number, which of its categories (categories,)."""
         if not zero:
-            raise ConfigError("a zero names nothing; give it attributes and their categories")
+            raise ConfigError("a zero is empty; give it attributes and their categories")
+        return self._chosen(zero, "a zero")
+
+    def _chosen(self, condition: Zero, what: str) -> dict[int, npt.NDArray[np.bool_]]:
+        """For every attribute that ``condition`` names, by the attribute's number, which categories it names;
+        (categories,).
+        """
         recodes = {recode.name: recode for recode in self.recodes}
         found: dict[int, npt.NDArray[np.bool_]] = {}
-        for name, given in zero:
-            require_known(name, [*self.names, *recodes], "attribute of a zero:")
+        for name, given in condition:
+            require_known(name, [*self.names, *recodes], f"attribute of {what}:")
             attribute = self.attribute(recodes[name].attribute if name in recodes else name)
             known = recodes[name].categories if name in recodes else attribute.categories
             place = {category: k for k, category in enumerate(known)}
             for category in given:
                 if category not in place:
-                    require_known(category, known, f"category of {shown(name)} in a zero:")
+                    require_known(category, known, f"category of {shown(name)} in {what}:")
             codes = recodes[name].codes(attribute) if name in recodes else np.arange(len(known))
             chosen = np.isin(codes, [place[category] for category in given])
             number = self.names.index(attribute.name)
@@ -351,10 +385,11 @@ class Schema:
         return found
 
     def _leaves_a_cell(self) -> bool:
-        """Whether a cell is in none of the ``zeros``, found attribute by attribute without a table of all cells.
+        """Whether the zeros leave a cell, found attribute by attribute without a table of all cells.
 
-        A choice of categories leaves some zeros, as bits of a number, that may yet hold the cell; where none is left,
-        every cell with these categories is possible. Raises `ConfigError` where too many such sets would be looked at.
+        After a choice of categories some zeros can still exclude the cell (kept as bits of a number); where none can,
+        every cell with these categories is possible. Raises `ConfigError` where too many such sets would have to be
+        examined.
         """
         held = [[(1 << len(self.zeros)) - 1] * size for size in self.shape]
         for bit, zero in enumerate(self.zeros):
@@ -372,9 +407,9 @@ class Schema:
                 continue
             if len(seen) > _MOST_STATES:
                 raise ConfigError(
-                    f"the schema has {len(self.zeros)} zeros, too many to tell whether they leave a cell; join some"
+                    f"the schema has {len(self.zeros)} zeros, too many to find out whether they leave a cell; join some"
                 )
-            # The choice that leaves the fewest zeros is looked at first.
+            # The choice that leaves the fewest zeros is examined first.
             further = {(number + 1, left & one) for one in ways[number]} - seen
             seen |= further
             open_ends += sorted(further, key=lambda one: -one[1].bit_count())
@@ -390,8 +425,8 @@ class Schema:
         """(cells x attributes): the category of every one of a table's ``cells`` in every attribute.
 
         Cells whose names are their categories joined by one and the same separator (``SEPARATORS``) are found by name,
-        in whatever order they stand; any others are taken to stand in the product's order, the last attribute's
-        category changing fastest. Raises `ConfigError` where the numbers of cells differ.
+        in any order; any others are assumed to be in the product's order, the last attribute's category changing
+        fastest. Raises `ConfigError` where the numbers of cells differ.
         """
         if len(cells) != self.n_cells:
             raise ConfigError(
@@ -401,7 +436,7 @@ class Schema:
         place = np.arange(self.n_cells)
         given = {cell: k for k, cell in enumerate(cells)}
         for separator in SEPARATORS:
-            # The first name that is not there shows that the cells are not called so.
+            # The first name that is missing shows that the cells do not have this separator.
             found = list(itertools.takewhile(lambda k: k >= 0, (given.get(one, -1) for one in self.cells(separator))))
             if len(found) == self.n_cells == len(set(found)):
                 place[found] = np.arange(self.n_cells)

@@ -1,4 +1,4 @@
-"""Workload: which queries are asked at which level."""
+"""Workload: which queries are measured at which level."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from topdown.workload.schema import Schema
 class Workload(Mapping[str, tuple[Query, ...]]):
     """Queries by level: a mapping from a level's name to its queries, each once, in the order given.
 
+    Args:
+        schema: the cells, of which the queries are.
+        queries: (level, queries) for every level.
+
     Examples:
         >>> queries = {"nation": ["total"], "state": ["sex", "detailed"]}
         >>> workload = td.Workload.parse(queries, schema, levels=["nation", "state"])
@@ -27,7 +31,12 @@ class Workload(Mapping[str, tuple[Query, ...]]):
 
     @classmethod
     def parse(cls, queries: Mapping[str, Iterable[str | Query]], schema: Schema, levels: Iterable[str]) -> Workload:
-        """The workload that ``queries`` names, {level: queries}, for a geography with ``levels``.
+        """The workload of queries that are given by name.
+
+        Args:
+            queries: {level: queries}, each a `Query` or the text of one ("sex * age", "total", "detailed").
+            schema: the cells, of which the queries are.
+            levels: the levels of the geography.
 
         Raises `ConfigError` naming the level for an unknown level, what `Query.parse` refuses, and for a query that a
         level names twice, also where it is written in two ways.
@@ -60,5 +69,5 @@ class Workload(Mapping[str, tuple[Query, ...]]):
 
     @property
     def distinct(self) -> tuple[Query, ...]:
-        """Every query that is asked at some level, once."""
+        """Every query of some level, once."""
         return tuple(dict.fromkeys(query for _, queries in self.queries for query in queries))

@@ -121,9 +121,12 @@ def test_an_interrupted_run_goes_on_with_the_same_bytes(folder: Path, step: str)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TOML + '[projection]\nupward = "from tract"\n', "'block' measures 'group', which nothing that level 'tract'"),
+        (
+            TOML + '[projection]\nupward = "from tract"\n',
+            "'block' measures 'group', which the queries of level 'tract'",
+        ),
         (FROM_TRACT.replace("from tract", "from parish"), "unknown level of upward 'parish'"),
-        (FROM_TRACT.replace("from tract", "from nation"), "that is method 'top-down', take it instead"),
+        (FROM_TRACT.replace("from tract", "from nation"), "take method 'top-down' instead"),
         (FROM_TRACT.replace("from tract", "from block"), "leave upward out"),
         (FROM_TRACT + 'method = "top-down"\n', "method 'top-down' (family by family from the root) has no upward pass"),
     ],
@@ -149,7 +152,7 @@ def test_the_cells_alone_and_studies_have_no_start(tmp_path: Path) -> None:
     config.write_text(FROM_TRACT + "[study]\nreplicates = 10\n")
     from topdown.config import load_any
 
-    with pytest.raises(ConfigError, match="a study follows methods by name, whose upward pass starts at the leaves"):
+    with pytest.raises(ConfigError, match="a study simulates methods by name, whose upward pass starts at the leaves"):
         load_any(config)
 
 

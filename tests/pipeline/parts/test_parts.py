@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -16,7 +21,7 @@ from topdown.noise import key as keys
 from topdown.noise.key import NoiseKey, NoiseStreams
 from topdown.pipeline.parts import array_steps
 from topdown.pipeline.parts.cut_points import level_to_cut, parts_of
-from topdown.pipeline.parts.part_store import put, take
+from topdown.pipeline.parts.part_store import part_of, put, take
 from topdown.privacy.single_child_units import levels_taken
 from topdown.projection.histograms.subtrees import Roots
 from topdown.projection.histograms.whole import histograms_down
@@ -287,3 +292,35 @@ def test_a_torn_file_is_no_file(tmp_path) -> None:
     for damaged in (content[:-1], content[:40], b"", content[:100] + bytes([content[100] ^ 1]) + content[101:]):
         path.write_bytes(damaged)
         assert take(path) is None
+
+
+def test_threads_read_at_the_same_time(tmp_path: Path) -> None:
+    path = tmp_path / "1.npz"
+    put(path, {"counts": np.arange(5)})
+    found: list[object] = []
+
+    def read(depth: int) -> None:
+        if depth:
+            return read(depth - 1)  # threads at different depths of the stack disagree where the parser counts it
+        try:
+            for _ in range(100):
+                found.extend((part_of(path, "counts").sum(), take(path)["counts"].sum()))
+        except SystemError as error:
+            found.append(error)
+
+    def another_thread(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0.0005)
+
+    often = gc.get_threshold()
+    gc.callbacks.append(another_thread)
+    gc.set_threshold(50)
+    try:
+        threads = [threading.Thread(target=read, args=(7 * one,)) for one in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*often)
+        gc.callbacks.remove(another_thread)
+    assert found == [10] * 800

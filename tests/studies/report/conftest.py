@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.reported import nation, outline_file, studied
-from topdown.studies.report.geometry import read_outlines
+from topdown.pages.leaf_outlines import read_outlines
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import topdown as td
 from support.reported import nation, outline_file
 from topdown.errors import ConfigError
-from topdown.studies.report.geometry import read_outlines
+from topdown.pages import leaf_outlines
+from topdown.pages.leaf_outlines import read_outlines
 
 
 def test_outlines_are_matched_by_property_and_wound_for_the_map(tmp_path: Path) -> None:
@@ -136,15 +138,18 @@ def test_an_outline_of_a_type_that_is_not_known_is_not_left_out(tmp_path: Path, 
         read_outlines(feature_file(tmp_path, "[[[0, 0], [0, 1], [1, 1], [0, 0]]]", kind), nation()[0])
 
 
-@pytest.mark.parametrize(
-    "coordinates",
-    ["[[[1, 2, 3]]]", "[[[0, 0]]]", "[[[0, 0], [0, 0]]]", "[[[1e-300, 0], [0, 1e-300], [0, 0]]]",
-     "[[[1e8, 0], [0, 1e8], [0, 0]]]"],
-)  # fmt: skip
-def test_small_and_large_rings_are_drawn(tmp_path: Path, coordinates: str) -> None:
-    found = read_outlines(feature_file(tmp_path, coordinates), nation()[0])
+def test_large_rings_are_drawn(tmp_path: Path) -> None:
+    found = read_outlines(feature_file(tmp_path, "[[[1e8, 0], [0, 1e8], [0, 0]]]"), nation()[0])
     assert len(found.geometries) == 2
     assert np.isfinite([point for g in found.geometries for p in g["coordinates"] for r in p for point in r]).all()
+
+
+@pytest.mark.parametrize(
+    "coordinates",
+    ["[[[1, 2, 3]]]", "[[[0, 0]]]", "[[[0, 0], [0, 0]]]", "[[[1e-300, 0], [0, 1e-300], [0, 0]]]"],
+)
+def test_rings_without_an_area_are_not_drawn(tmp_path: Path, coordinates: str) -> None:
+    assert len(read_outlines(feature_file(tmp_path, coordinates), nation()[0]).geometries) == 1
 
 
 @pytest.mark.parametrize(
@@ -158,3 +163,22 @@ def test_rings_that_are_none_are_refused(tmp_path: Path, coordinates: str, kind:
     text = coordinates if kind == "Polygon" else f"[{coordinates}]"
     with pytest.raises(ConfigError, match=r"map.json: study.geometry (is malformed|cannot be read)"):
         read_outlines(feature_file(tmp_path, text, kind), nation()[0])
+
+
+def test_no_outline_has_an_area_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring that the grid leaves no area is drawn by d3 as all that lies beside it: it is drawn finer, and one that
+    has no area is not drawn."""
+    monkeypatch.setattr(leaf_outlines, "_MOST_POINTS", 30)
+    geography = td.Geography.from_geoids([f"{k:02d}" for k in range(12)], widths={"area": 2}, root="US")
+    rings = [[[k, 0.0], [k, 0.001 * k], [k + 0.001, 0.001 * k], [k + 0.002, 0.0], [k, 0.0]] for k in range(11)]
+    rings.append([[11, 0], [11, 5], [11, 0], [11, 0]])
+    features = [
+        {"type": "Feature", "id": f"{k:02d}", "geometry": {"type": "Polygon", "coordinates": [ring]}}
+        for k, ring in enumerate(rings)
+    ]
+    (tmp_path / "map.json").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    found = read_outlines(tmp_path / "map.json", geography)
+    assert found.leaves.tolist() == list(range(1, 11))  # the first and the last have no area
+    for geometry in found.geometries:
+        x, y = np.array(geometry["coordinates"][0][0]).T
+        assert np.sum(x[:-1] * y[1:] - x[1:] * y[:-1]) < 0  # clockwise

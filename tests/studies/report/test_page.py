@@ -16,10 +16,12 @@ import pytest
 import topdown as td
 from support.browser import IN_A_BROWSER, browsed, told
 from support.reported import EVIL, METHODS, OBEYED, outline_file, studied
+from topdown.pages.leaf_outlines import read_outlines
+from topdown.pages.shell import embedded
 from topdown.studies.errors_table import ErrorTable
-from topdown.studies.report.geometry import read_outlines
+from topdown.studies.report.charts import charts
 from topdown.studies.report.groupings import SIZE_CLASS, Grouping
-from topdown.studies.report.page import embedded, render
+from topdown.studies.report.page import render
 from topdown.studies.report.results import StudyResults
 from topdown.studies.report.summary import summarise
 from topdown.tables.spreadsheet import from_csv_text
@@ -99,6 +101,30 @@ def test_a_single_node_gets_a_page() -> None:
     assert "What was run" in render(summary)
 
 
+def test_a_page_says_how_many_groups_its_chart_leaves_out() -> None:
+    """48 groups: the chart shows 40, and the page says so, on paper too; the table has all."""
+    rows = [{"nation": "US", "state": f"S{k % 4}", "county": f"S{k % 4}C{k:02d}", "x": 3 + k} for k in range(96)]
+    frame = pd.DataFrame(rows)
+    geography = td.Geography.from_table(frame, ["nation", "state", "county"])
+    counts = td.Counts.from_table(frame, geography, geoid="county", cells=["x"])
+    labels = tuple(f"group {k % 48:02d}" for k in range(96))
+    grouped = {SIZE_CLASS: Grouping(("all",) * 96), "pair": Grouping(labels)}
+    plan, fund = td.Plan(epsilon=1), td.FundShare("x")
+    table = td.simulate(counts, plan, ["gls-top-down"], 40, 1, rules=[fund])
+    levels = plan.for_levels(geography.levels)
+    results = StudyResults(table, levels, "", released="gls-top-down", groupings=grouped, funds=[fund.label])
+    page = render(summarise(results))
+    said = (
+        '<p class="small">Where there are more than 40 groups the chart shows 40, those whose intervals begin at the '
+        "largest biases: of “pair” 48. The table has all.</p>"  # and of no class that paper leaves out
+    )
+    assert page.count(said) == 2  # of counts, and of money
+    chart = charts(summarise(results))["groups"]
+    shown = {row["group"] for rows in chart["datasets"].values() for row in rows if row.get("grouping") == "pair"}
+    assert len(shown) == 40
+    assert len(set(re.findall(r'<td class="t">(group \d\d)</td>', page))) == 48
+
+
 # -- in a browser -----------------------------------------------------------------------------------------------------
 
 PROBE = """<script>
@@ -168,11 +194,16 @@ FRAME = """<!doctype html><body style="margin: 0">
 <iframe id="frame" src="report.html" style="width: WIDTHpx; height: 9000px; border: 0"></iframe>
 <script>
 const frame = document.getElementById("frame");
-let tall = 0;
+let tall = 0, cards = [], folded = 0;
 const places = () => [...frame.contentDocument.querySelectorAll("[data-chart]")];
 const undrawn = () => places().some(c => !c.querySelector("svg.marks, canvas.marks"));
 const open = () => {
-  tall = tall || frame.contentDocument.body.offsetHeight;
+  if (!tall) {
+    tall = frame.contentDocument.body.offsetHeight;
+    const told = where => [...frame.contentDocument.querySelectorAll(where)];
+    cards = told(".card").map(card => card.getBoundingClientRect().bottom);
+    folded = told(".card details:not([open])").length;
+  }
   if (OPEN) frame.contentDocument.querySelectorAll("details").forEach(one => { one.open = true; });
   return !OPEN || !undrawn();
 };
@@ -181,7 +212,7 @@ const probe = () => {
   const page = frame.contentDocument, all = where => [...page.querySelectorAll(where)];
   const found = {drawn: page.body.dataset.drawn, width: page.documentElement.clientWidth,
     scrolled: page.documentElement.scrollWidth,
-    tall, charts: all("[data-chart]").filter(place => place.querySelector(".marks")).map(place => {
+    tall, cards, folded, charts: all("[data-chart]").filter(place => place.querySelector(".marks")).map(place => {
       const mark = place.querySelector("svg.marks, canvas.marks"), box = mark.getBoundingClientRect();
       const whole = mark.viewBox ? mark.viewBox.baseVal.width : +mark.style.width.replace("px", "");
       return {name: place.dataset.chart, right: box.right, width: box.width, whole};
@@ -222,6 +253,9 @@ def test_a_phone_shows_all_of_it(whole_page: str, tmp_path: Path) -> None:
         assert one["width"] > 200, one
         assert one["width"] >= 0.9 * one["whole"], one  # shrunk text could not be read
     assert found["tall"] < 15_000
+    # The three answers are on the first screen, with a sentence each; what else there is to say is folded.
+    assert (len(found["cards"]), found["folded"]) == (3, 2)  # one card has no more to say
+    assert max(found["cards"]) <= 844
 
 
 @IN_A_BROWSER
@@ -234,6 +268,9 @@ def test_a_desktop_shows_the_answer_in_6000_pixels_and_rows_that_the_reader_pick
     found = told(browsed(frame, tmp_path / "profile", "--dump-dom", "--window-size=1500,1000"))
     assert (found["drawn"], found["width"]) == ("yes", 1400)
     assert found["tall"] < 6_000
+    assert found["folded"] == 0
+    assert len(found["cards"]) == 3
+    assert max(found["cards"]) <= 900
     assert found["scrolled"] <= 1400, found["wide"]
     assert any(0 < shown < rows for rows, shown in found["picked"])
 

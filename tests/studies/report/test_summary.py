@@ -153,7 +153,11 @@ def test_other_methods_are_spoken_of_apart_and_by_name(study: Mapping[str, Any])
     summary = study["summary"]
     assert [sentence.split(":")[0] for sentence in summary["comparisons"]] == [m for m in METHODS if "rounded" not in m]
     page = render(summary)
-    assert page.index(summary["cards"][1]["headline"]) < page.index('id="theory"') < page.index("Other methods, which")
+    assert (
+        page.index(words.unbroken(summary["cards"][1]["headline"]))
+        < page.index('id="theory"')
+        < page.index("Other methods, which")
+    )
     moved = next(m for m in summary["funds"][0]["moved"] if m["method"] == "raw")
     assert words.within(moved["moved"], moved["moved_se"]) in summary["comparisons"][0]
 
@@ -167,7 +171,7 @@ def test_other_methods_are_spoken_of_apart_and_by_name(study: Mapping[str, Any])
         ),
         (
             ["raw", "top-down"],
-            "The release would be made by gls-top-down, which was not studied; what follows is about top-down",
+            "The release would be made by gls-top-down, which was not studied; these findings are about top-down",
         ),
     ],
 )
@@ -277,6 +281,35 @@ def test_a_unit_that_is_both_smallest_and_most_biased_is_shown_once(study: Mappi
     assert len({(u["node"], u["cell"]) for u in units}) == len(units)
 
 
+def test_no_panel_is_empty_where_most_counts_are_0_and_some_have_no_noise(study: Mapping[str, Any]) -> None:
+    """As of a redistricting file: an answer without noise of its own has no law, and the median is not another 0."""
+    table = study["table"]
+    leaves = table.geography.tree.leaves
+    truth, noise = table.truth.copy(), table.noise_variances.copy()
+    truth[leaves, 0] = [0] * 12 + [4, 5, 6, 7, 8]
+    noise[leaves, 1] = np.inf  # y is not measured there
+    sparse = dataclasses.replace(table, truth=truth, noise_variance=noise)
+    units = shown_units(sparse, "gls-top-down")
+    assert {u["cell"] for u in units} == {"x"}
+    by_why = {u["why"].split(",")[0]: u["truth"] for u in units}
+    assert (by_why["smallest"], by_why["median of those above 0"], by_why["largest"]) == (0, 6, 8)
+    unmeasured = dataclasses.replace(table, noise_variance=np.full(noise.shape, np.inf))
+    assert len(shown_units(unmeasured, "gls-top-down")) == 4
+
+
+def test_every_panel_of_residuals_is_as_high_as_its_own_noise(study: Mapping[str, Any]) -> None:
+    summary = {**study["summary"]}
+    narrow = summary["units"][1]["geoid"], summary["units"][1]["cell"]
+    summary["residuals"] = [
+        {**row, "residual_from": row["residual_from"] / 50, "residual_to": row["residual_to"] / 50}
+        if (row["geoid"], row["cell"]) == narrow else row
+        for row in summary["residuals"]
+    ]  # fmt: skip
+    panels = charts(summary)["residuals"]["concat"]
+    tops = [panel["layer"][0]["encoding"]["y"]["scale"]["domain"][1] for panel in panels]
+    assert tops[1] > 20 * max(top for k, top in enumerate(tops) if k != 1)
+
+
 def test_densities_hold_the_replicates_and_the_noise_law(study: Mapping[str, Any]) -> None:
     rows = residual_rows(study["table"], study["plan"], "gls-top-down")
     raw = rows[rows.method == "raw"]
@@ -323,6 +356,18 @@ def test_words() -> None:
     ]  # fmt: skip
     assert [words.percent(x) for x in (0.5, 0.00001, None, 0.0)] == ["50 %", "< 0.01 %", "–", "0 %"]
     assert words.signed(2.0) == "+2"
+    assert [words.many_of(one) for one in ("fips", "county")] == ["fips", "counties"]
+    long = "black / (" + " + ".join(f"cell {k}" for k in range(40)) + ") above 0.5"
+    assert words.shortened(long) == "black / (cell 0 + cell 1 + cell 2 + cel…+ cell 39) above 0.5"
+    assert len(words.shortened(long)) <= 60
+    assert words.shortened("x above 10") == "x above 10"
+    assert words.unbroken("6.0 ± 1.0 persons (12 %)") == "6.0\u00a0±\u00a01.0 persons (12\u00a0%)"
+
+
+def test_a_large_number_keeps_the_digits_that_its_interval_leaves() -> None:
+    found = rounded({"paid": 255763.4, "paid_se": 37.2193, "small": 12.34567, "none": float("nan"), "far": -1e20})
+    assert found == {"paid": 255763.0, "paid_se": 37.22, "small": 12.35, "none": None, "far": -1e20}
+    assert words.within(found["paid"], found["paid_se"]) == "255,763 ± 73"  # not 255,800
 
 
 def test_words_with_an_interval() -> None:
@@ -338,6 +383,8 @@ def test_words_with_an_interval() -> None:
         "2",
     ]
     assert words.signed_within(2.0, 0.5) == "+2.00 ± 0.98"
+    assert words.signed_within(3e-13, 1e-13) == "0"
+    assert [words.signed_within(x, 0.0046) for x in (-0.00002, 0.00002)] == ["0.0000 ± 0.0090", "0.0000 ± 0.0090"]
     assert words.percent_within(0.25, 0.01) == "25.0 ± 2.0 %"
     assert [words.distance(*ends) for ends in ((3.81, 4.148), (0.0, 0.12), (None, None))] == [
         "3.81 to 4.15",

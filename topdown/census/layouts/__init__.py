@@ -1,1 +1,1 @@
-"""What the Census Bureau's files look like: their members, columns and codes."""
+"""The layouts of the Census Bureau's files: their members, columns and codes."""

@@ -1,10 +1,9 @@
-"""The Census Bureau's noisy measurement files of 2020: what lies where, and what everything in them is called.
-
-The only module that knows the Bureau's names. A product is a folder; in it a folder per level of the spine, in that
-measurements ("DPQuery") and public constraints ("Constraint"), each by hive partitions of states. A row is one query at
-one unit. Units have codes of the spine and not GEOIDs; the last 16 characters of a block's are its GEOID with the
-block group said twice. Source: the registry entries of census-2020-pl94-nmf, the readers in
-google-research/census-bluedown, and `geographic_spines/` of uscensusbureau/DAS_2020_DHC_Production_Code.
+"""The layout of the Census Bureau's noisy measurement files of 2020: folders and names. Only this module has the
+Bureau's names. A product is a folder; in it a folder per level of the spine, in that measurements ("DPQuery") and
+public constraints ("Constraint"), each by hive partitions of states. A row is one query at one unit. Units have codes
+of the spine and not GEOIDs; the last 16 characters of a block's are its GEOID with the block group said twice. Source:
+the registry entries of census-2020-pl94-nmf, the readers in google-research/census-bluedown, and `geographic_spines/`
+of uscensusbureau/DAS_2020_DHC_Production_Code.
 """
 
 from __future__ import annotations
@@ -22,37 +21,36 @@ MEASURED, CONSTRAINED = "DPQuery", "Constraint"
 """The two kinds of partitions."""
 
 MEASURED_ENDING, CONSTRAINED_ENDING = "_dpq", "_con"
-"""What their queries' names end with."""
+"""The endings of their queries' names."""
 
 GEOCODE, NAME, SHAPE, VALUE, VARIANCE, SIGN = "geocode", "query_name", "query_shape", "value", "variance", "sign"
 EXACT, AT_LEAST, AT_MOST = "=", ">=", "<="
 
 SUMMED_OUT, WHOLE = "*", "detailed"
-"""What an attribute's column says where it is summed out, and in the detailed query; else its own or a recode's."""
+"""The value of an attribute's column where it is summed out, and in the detailed query; else its own name or that of a
+recode.
+"""
 
 LEVELS = dict(zip(SPINE, ("US", "State", "County", "Tract", "Block_Group", "Block"), strict=True))
 """The levels of the spine, root first, and their folders' names."""
-
-WHOLE_STATE = "whole state"
-"""The level of a state of which the spine has two parts, at the level "state"."""
 
 WIDTHS = dict(zip(SPINE[1:], (2, 5, 11, 12, 15), strict=True))
 """How many digits the GEOIDs of a level have."""
 
 MECHANISM = "discrete-gaussian"
-"""By which all measurements were drawn."""
+"""The mechanism of all measurements."""
 
 PUERTO_RICO = "72"
 
 
 @dataclass(frozen=True)
 class Product:
-    """What was measured of one kind of record.
+    """The product for one kind of record.
 
-    ``folder``: the product's folder, with the run's name, "US" or "PR", in the place of "{}". ``listing``: the query by
-    which units without a constraint of their own are listed. ``constraints``: names by query and sign that are not
-    made by the rule. ``presets``: the plan of every run. ``zero``: name and columns of the constraint that says what
-    the schema's zeros say.
+    ``folder``: the product's folder, with "{}" for the run's name, "US" or "PR". ``listing``: the query that lists
+    units without a constraint of their own. ``constraints``: names of constraints by query and sign that are exceptions
+    to the rule. ``presets``: the plan of every run. ``zero``: name and columns of the constraint that states the
+    structural zeros.
     """
 
     name: str
@@ -69,13 +67,13 @@ class Product:
         return self.constraints.get((query, sign), f"{query}{rule}{CONSTRAINED_ENDING}")
 
     def axes(self, query: Query) -> dict[str, str]:
-        """What the attributes' columns say of ``query``."""
+        """The values of the attributes' columns for ``query``."""
         if query.kept == self.schema.names:
             return dict.fromkeys(self.schema.names, WHOLE)
         return {name: part or SUMMED_OUT for name, part in zip(self.schema.names, query.kept, strict=True)}
 
     def query(self, axes: Mapping[str, str]) -> Query:
-        """The query of which the attributes' columns say ``axes``. Raises `ConfigError` for what the schema has not."""
+        """The query whose attributes' columns have the values ``axes``. Raises `ConfigError` for unknown ones."""
         kept = []
         for name, said in axes.items():
             own = [name, *(recode.name for recode in self.schema.recodes if recode.attribute == name)]
@@ -167,12 +165,14 @@ def has_spine_codes(geography: Geography) -> bool:
 
 
 def tabulation_units(geography: Geography, level: str) -> dict[str, str]:
-    """The GEOID of the state, county, tract, block group or block (``level``) in which every block of the spine lies,
-    by the block's code.
+    """The GEOID of the tabulation unit in which every block of the spine lies, by the block's code.
 
-    The spine's own tracts and block groups are others, and its states and counties are in parts; these are sums of
-    blocks. Raises `ConfigError` for another level, `DataError` for a geography that does not end with the spine's
-    blocks.
+    The spine has other tracts and block groups, and parts of states and counties; tabulation units are sums of blocks.
+    Raises `ConfigError` for another level, `DataError` for a geography that does not end with the spine's blocks.
+
+    Args:
+        geography: of noisy measurement files, down to the spine's blocks.
+        level: which tabulation units: "state", "county", "tract", "block group" or "block".
 
     Examples:
         >>> noisy = td.read_noisy_measurements("nmf", state="44")
@@ -188,8 +188,8 @@ def tabulation_units(geography: Geography, level: str) -> dict[str, str]:
     codes = geography.identifiers.slice(geography.tree.leaves.start).to_pylist()
     if not has_spine_codes(geography):
         raise DataError(
-            "the blocks have no codes of the spine, whose last 16 characters are their GEOIDs with the block group "
-            "twice; blocks called by GEOIDs lie in tabulation units as they are"
+            "the blocks do not have the codes of the spine, whose last 16 characters are the GEOID with the block "
+            "group twice; the levels above blocks with GEOIDs are tabulation units already"
         )
     return {code: block_geoid(code)[: WIDTHS[name]] for code in codes}
 

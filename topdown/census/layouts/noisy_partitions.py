@@ -1,4 +1,4 @@
-"""Reading the partitions of noisy measurement files: rows in the layout, checked, by query and sign."""
+"""Reads the partitions of noisy measurement files: rows in the layout, checked, by query and sign."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from topdown.wording import listed, reason, shown, shown_path, type_name
 from topdown.workload import Query
 
 OWN = "topdown"
-"""The key in the files' metadata under which lies what the layout has no place for."""
+"""The key in the files' metadata for information that the layout has no place for."""
 
 _ROWS_AT_ONCE = 512
 _STATE = "State"
@@ -33,7 +33,7 @@ _STATE = "State"
 class NoisyRows(NamedTuple):
     """Some units' answers to one query: ``codes`` (units,), ``values`` (units x answers), ``variance`` (units,).
 
-    ``query`` is None for the constraint that says what the schema's zeros say.
+    ``query`` is None for the constraint that states the structural zeros.
     """
 
     query: Query | None
@@ -57,7 +57,7 @@ class Partition:
         return shown_path(self.folder / layout.partition(self.part) if self.part else self.folder)
 
     def own(self) -> dict[str, Any]:
-        """What lies under `OWN` in the files' metadata, "levels" in it; nothing in files that others wrote."""
+        """The value of `OWN` in the files' metadata, with "levels" in it; empty in files of other programs."""
         for file in self.files:
             marks = self._schema(file).metadata or {}
             if OWN.encode() in marks:
@@ -88,7 +88,7 @@ class Partition:
         return found.take(pc.sort_indices(found))
 
     def rows(self) -> Iterator[NoisyRows]:
-        """Its rows, query by query, some units at once.
+        """Its rows, query by query, in batches of units.
 
         Raises `DataError` naming the partition, and the unit and query where one is at fault.
         """
@@ -121,7 +121,7 @@ class Partition:
 
     def _batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
         try:
-            # By the file's own schema: the widths of whole numbers are others from file to file.
+            # By the file's own schema, since the widths of integers differ between files.
             with pq.ParquetFile(file) as opened:
                 for batch in opened.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
                     batch.validate(full=True)  # Arrow takes any bytes for text
@@ -175,7 +175,7 @@ class Partition:
             said = self._text(rows, attribute).unique().to_pylist()
             if len(said) > 1:
                 raise DataError(
-                    f"{self}, query {shown(name)}: column {shown(attribute)} says {listed(said)}; it is one"
+                    f"{self}, query {shown(name)}: column {shown(attribute)} has several values, {listed(said)}"
                 )
             axes[attribute] = said[0]
         query, shape = self._query(name, sign, axes)
@@ -217,7 +217,9 @@ class Partition:
             except ConfigError:
                 same = False
             if not same:
-                raise DataError(f"{self}: query {shown(name)}, and its columns say {shown(query.name)}; fetch it again")
+                raise DataError(
+                    f"{self}: query {shown(name)}, but its columns are those of {shown(query.name)}; fetch it again"
+                )
         return query, self.product.shape(query)
 
     def _lists(self, column: pa.Array, codes: pa.Array, name: str, what: str, length: int) -> npt.NDArray[np.int64]:
@@ -261,9 +263,8 @@ _KINDS = {layout.SHAPE: _is_list, layout.VALUE: _is_list, layout.VARIANCE: _is_n
 
 
 def partitions(product: layout.Product, top: Path, level: str, kind: str) -> dict[str, Partition]:
-    """The partitions of a level by the part of a state that they are of, "" of the nation.
-
-    Raises `DataError` where the folder is not there, or a folder in it is no partition.
+    """The partitions of a level by their part of a state, "" for the nation. Raises `DataError` where the folder does
+    not exist, or a folder in it is no partition.
     """
     folder = top / layout.level_folder(level) / kind
     if not folder.is_dir():

@@ -1,4 +1,5 @@
-"""The Census Bureau's privacy-protected microdata files (PPMF) of 2020: their columns and codes, out and in.
+"""The Census Bureau's privacy-protected microdata files (PPMF) of 2020: their columns and codes, for writing and
+reading.
 
 A file has a row per person, or per housing unit. Source of columns and codes:
 `writer/cef_2020/mdf_validator_classes_pl94.py` of uscensusbureau/DAS_2020_Redistricting_Production_Code. Demonstration
@@ -25,7 +26,7 @@ PLACES = {"TABBLKST": (0, 2), "TABBLKCOU": (2, 5), "TABTRACTCE": (5, 11), "TABBL
 """Where each part of a block's code of 15 digits is."""
 
 BLOCK = "block"
-"""What the column of blocks is called in records that were read."""
+"""The name of the column of blocks in records that were read."""
 
 _BLOCK_PARTS = ("TABBLKST", "TABBLKCOU", "TABTRACTCE", "TABBLK")
 
@@ -33,7 +34,7 @@ _BLOCK_PARTS = ("TABBLKST", "TABBLKCOU", "TABTRACTCE", "TABBLK")
 class PpmfKind(NamedTuple):
     """A kind of file: what its rows are (``words``), the ``type_code`` in the first column, all ``columns``, the
     ``schema``, and by column the attribute that it holds and the code of every category (``codes``). ``others``: codes
-    of rows that are none of what is counted.
+    of rows that are not counted.
     """
 
     words: str
@@ -67,21 +68,21 @@ MICRODATA_FILES = (PERSON_FILE, UNIT_FILE)
 
 
 OLDER_NAMES = {"TABTRACT": "TABTRACTCE", "TABBLKGRP": "TABBLKGRPCE"}
-"""Columns that older files call otherwise."""
+"""Columns with other names in older files."""
 
 _VINTAGE = "VINTAGE"
-"""What older files have in place of the type and the build of a file."""
+"""The column of older files in place of the type and the build of a file."""
 
 
 def names_there(file: PpmfKind, columns: Sequence[str]) -> list[str]:
-    """What the ``columns`` of a file are called in it, those that are read of `Microdata.columns`."""
+    """The names in a file of those of its ``columns`` that are read."""
     older = {new: old for old, new in OLDER_NAMES.items() if old in columns}
     left_out = {"EPNUM", "SCHEMA_BUILD_ID", *(("SCHEMA_TYPE_CODE",) if _VINTAGE in columns else ())}
     return [older.get(name, name) for name in file.columns if name not in left_out]
 
 
 def _as_named(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` with the columns of an older file as they are called now."""
+    """``batch`` with the current names of an older file's columns."""
     return batch.rename_columns([OLDER_NAMES.get(name, name) for name in batch.schema.names])
 
 
@@ -131,7 +132,7 @@ def records(file: PpmfKind, batches: Iterator[pa.RecordBatch], what: str) -> Ite
     known = {name: (one.name, pa.array(codes), pa.array(list(one.categories))) for (name, codes), one in categories}
     for batch in map(_as_named, batches):
         columns = {name: batch[name].cast(pa.string()) for name in (*_BLOCK_PARTS, *known)}
-        if "SCHEMA_TYPE_CODE" in batch.schema.names:  # of older files the columns alone say of which kind they are
+        if "SCHEMA_TYPE_CODE" in batch.schema.names:  # the kind of older files is known only from their columns
             kind = batch["SCHEMA_TYPE_CODE"].cast(pa.string())
             _require(kind, pa.array([file.type_code]), f"{what}: column SCHEMA_TYPE_CODE", begin)
         kept = np.ones(batch.num_rows, bool)

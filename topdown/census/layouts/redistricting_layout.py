@@ -1,8 +1,9 @@
-"""The redistricting file (P.L. 94-171) in its layout of 2020: reading its four members, and writing them.
+"""The redistricting file (P.L. 94-171) in its layout of 2020: reads and writes its four members.
 
 Text without a header, "|" between fields, a record per unit of every summary level; segments 1 to 3 hold the tables and
-join to the geographic header by record number. Members are told apart by their number of fields, so that any vintage's
-names do. Source: the layout in the R package PL94171 and the Census Bureau's documentation of the 2020 file.
+join to the geographic header by record number. Members are recognised by their number of fields, so that the file names
+of any vintage are accepted. Source: the layout in the R package PL94171 and the Census Bureau's documentation of the
+2020 file.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _ENCODING = "latin-1"
 _SUFFIX = ".pl"
 
 _UNREADABLE = (OSError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-"""What is raised for a file that is not there, or an archive that is damaged or packed in a way that is not known."""
+"""The errors for a missing file, and for an archive that is damaged or compressed in an unknown way."""
 
 
 def segment_columns(segment: str) -> list[str]:
@@ -82,7 +83,7 @@ def read_members(path: Path) -> dict[str, pa.Table]:
     missing = [kind for kind in ("geo", *SEGMENTS) if kind not in found]
     if missing:
         raise DataError(
-            f"{shown_path(path)}: the members {listed(missing)} are not there ('geo' is the geographic header, the "
+            f"{shown_path(path)}: the members {listed(missing)} are missing ('geo' is the geographic header, the "
             "others are segments); give the folder or the ZIP with all four .pl files"
         )
     return found
@@ -136,7 +137,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """No more than the archive says, which is what was weighed."""
+    """The unpacked content, at most as much as the archive states, for which memory was checked."""
     with archive.open(entry) as member:
         return member.read(entry.file_size)
 
@@ -187,12 +188,12 @@ def sums_within(table: str) -> list[tuple[int, list[int]]]:
             members = [k for k in range(len(RACE_FIELDS)) if single[k] == 1 and row[RACE_FIELDS[k] == 1][0]]
             members = _last_of_each(members)
             found.append((field + 1 + shift, [k + 1 + shift for k in members]))
-    # Six races, and the one race that is of six.
+    # Six single races, and the one combination of all six.
     return [*found, (len(RACE_FIELDS) - 1 + shift, [len(RACE_FIELDS) + shift])]
 
 
 def _last_of_each(members: list[int]) -> list[int]:
-    """Of fields that count the same single race (six races, and the one of them) the last."""
+    """The last of the fields that count the same combination of races."""
     return sorted({RACE_FIELDS[k].tobytes(): k for k in members}.values())
 
 
@@ -217,7 +218,7 @@ def numbers(table: pa.Table, columns: list[str], what: str) -> npt.NDArray[np.in
 def write_member(path: Path, columns: Iterable[Mapping[str, pa.Array]]) -> None:
     """Write a member as records of ``columns``, text and whole numbers, batch by batch. Raises `OSError`.
 
-    Nothing in a text may be of another encoding, or be what separates fields and records (`require_text`).
+    Texts must be in the file's encoding and have no separators of fields or records (`require_text`).
     """
     options = pacsv.WriteOptions(include_header=False, delimiter="|", quoting_style="none")
     with path.open("wb") as file:

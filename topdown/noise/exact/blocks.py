@@ -1,4 +1,4 @@
-"""Integer laws too wide for one table, drawn exactly as a block number and a place inside the block.
+"""Draws exactly from integer laws too wide for one table: a block number and a place inside the block.
 
 With blocks of m = 2^j integers the block number has a scale of at most 128, which a table takes. For the
 discrete Laplace the place is independent of the block and its binary digits are independent of each other.
@@ -20,7 +20,7 @@ from topdown.noise.exact.threshold_tables import draw, draw_into, put, table
 from topdown.noise.exact_numbers import enclose_exp
 from topdown.noise.randomness import Source, read_exactly
 
-# A table's undecided entries grow with the scale; beyond this a second table is cheaper.
+# The undecided entries of a table increase with the scale; beyond this one, a second table is cheaper.
 LARGEST_TABLE_SCALE = 128
 _DIGIT_BITS = 8
 # gamma below is computed in units of 2^-32 from the first 20 bits of the place.
@@ -75,9 +75,9 @@ def draw_gaussian(sigma2: Fraction, drawn: NDArray[Any], source: Source) -> None
 def _propose(sigma2: Fraction, bits: int, count: int, source: Source) -> NDArray[np.int64]:
     """The accepted ones among ``count`` proposals.
 
-    |x| = m Q + R: the block Q is drawn with weight exp(-(m Q)^2 / (2 sigma2)), the place R and the sign are
-    uniform, and the pair is kept with probability exp(-gamma), gamma = ((m Q + R)^2 - (m Q)^2) / (2 sigma2).
-    A minus with 0 is dropped, since 0 would count twice.
+    |x| = m Q + R: the block Q is drawn with weight exp(-(m Q)^2 / (2 sigma2)), the place R and the sign are uniform,
+    and the pair is kept with probability exp(-gamma), gamma = ((m Q + R)^2 - (m Q)^2) / (2 sigma2). The pair of 0 and a
+    minus sign is rejected, since 0 would be proposed twice as often.
     """
     block_sigma2 = sigma2 / (1 << 2 * bits)
     block = draw(table(DiscreteNormal(block_sigma2, one_sided=True)), count, source)
@@ -95,7 +95,7 @@ def _propose(sigma2: Fraction, bits: int, count: int, source: Source) -> NDArray
 def _bernoulli_exp(
     block: NDArray[np.int64], place: NDArray[np.int64], bits: int, block_sigma2: Fraction, source: Source
 ) -> NDArray[np.bool_]:
-    """Coins of probability exp(-gamma), gamma = (2 Q f + f^2) / (2 block_sigma2), f = place / 2^bits.
+    """Bernoulli draws of probability exp(-gamma), gamma = (2 Q f + f^2) / (2 block_sigma2), f = place / 2^bits.
 
     32 bits of a uniform number against 1 - gamma <= exp(-gamma) <= 1 - gamma + gamma^2 / 2 in integers; what
     lies between the two, about gamma^2 / 2 of all, is decided one by one with as many bits as it takes.
@@ -105,7 +105,7 @@ def _bernoulli_exp(
     coarse = max(0, bits - _PLACE_BITS)
     f0 = place >> coarse << max(0, _PLACE_BITS - bits)
     f1 = f0 + (1 if coarse else 0)
-    # Blocks this far out never come up in practice; they take the slow path, so that 64 bits suffice below.
+    # Blocks this far out do not occur in practice; they are decided one by one, so that 64 bits suffice below.
     far = block >= 1 << 20
     q = np.where(far, 0, block) << (_PLACE_BITS + 1)
     # gamma 2^32 = numerator / (2^9 block_sigma2).
@@ -114,7 +114,7 @@ def _bernoulli_exp(
     gamma_upper = (q + f1) * f1 // (divisor.numerator // divisor.denominator) + 1
     one = 1 << 32
     surely = first < one - gamma_upper
-    # Above gamma = 1/2, which hardly ever comes up, the square would leave 64 bits.
+    # Above gamma = 1/2, which is very rare, the square would not fit into 64 bits.
     half = np.minimum(gamma_upper, one >> 1)
     surely_not = (gamma_upper == half) & (first > one - gamma_lower + (half * half >> 33))
     keep: NDArray[np.bool_] = surely & ~far

@@ -1,8 +1,8 @@
 """The discrete Laplace (double-sided geometric) and discrete Gaussian laws, drawn exactly, for releases.
 
-Parameters are exact fractions, and no floating-point number decides a draw; ``pmf``, ``cdf`` and the moments
-are floats, for those who look at a release. With ``grid_bits`` = g both live on the multiples of 2^-g instead
-of the integers.
+Parameters are exact fractions, and no floating-point number decides a draw; ``pmf``, ``cdf`` and the moments are
+floats, for the analysis of a release. With ``grid_bits`` = g both are laws on the multiples of 2^-g instead of the
+integers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from topdown.errors import ConfigError
 from topdown.noise.exact import gaussian_sums
 from topdown.noise.exact.blocks import draw_gaussian, draw_laplace
+from topdown.noise.exact.tails import DiscreteNormal, LaplaceBlocks, Tails
 from topdown.noise.exact_numbers import ExactNumber, exact_fraction
 from topdown.noise.quantiles import FloatArray, integer_quantile, scalar_or_array
 from topdown.noise.randomness import Source
@@ -28,7 +29,7 @@ from topdown.wording import shown
 
 # exp(-745) is about the smallest positive double.
 _REACH = 745.0
-# Draws pass 128 scales with probability below 1e-55; the largest scale is an int64's last bit divided by these.
+# A draw exceeds 128 scales with probability below 1e-55; the largest scale is the largest int64 divided by 128.
 _REACHED_SCALES = 128
 _NEVER = 1e-55
 _LARGEST_SCALE = 1 << 55
@@ -39,10 +40,14 @@ _LARGEST_GRID_SCALE = 1 << 46
 class DiscreteLaplace:
     """pmf(k) = (1-a)/(1+a) a^|k| on the integers k, a = exp(-1/scale): the double-sided geometric law.
 
-    ``scale`` (> 0, units of the statistic: sensitivity / epsilon) is kept as a Fraction, a float by its
-    shortest decimal. With ``grid_bits`` = g > 0 it is the law of K / 2^g, K discrete Laplace of scale 2^g
-    scale: draws are then float64, exact multiples of 2^-g. Raises ConfigError for a scale that is not finite
-    and positive, or so large that draws might not fit (beyond 2^55; on a grid, beyond 2^(46-g)).
+    With ``grid_bits`` = g > 0 it is the law of K / 2^g, K discrete Laplace of scale 2^g scale: draws are then float64,
+    exact multiples of 2^-g. Raises ConfigError for a scale that is not finite and positive, or so large that draws
+    might not fit (beyond 2^55; on a grid, beyond 2^(46-g)).
+
+    Args:
+        scale: above 0, in units of the statistic: sensitivity / epsilon. It is kept as a Fraction, a float by its
+            shortest decimal.
+        grid_bits: g, 0 or more; 0 for the integers.
 
     Source: Ghosh, Roughgarden, Sundararajan 2009 (geometric mechanism); Canonne, Kamath, Steinke 2020,
     Section 5.
@@ -68,13 +73,13 @@ class DiscreteLaplace:
         _check_scale(exact, self.grid_bits, "scale", scale)
 
     def sample(self, size: Size, source: Source, kind: DTypeLike | None = None) -> NDArray[Any]:
-        """Independent exact draws of shape ``size``: int64, or float64 on a grid.
+        """Independent exact draws of shape ``size`` from the bits of ``source``: int64, or float64 on a grid.
 
         Args:
-            kind: a narrower integer that holds them, `narrowest` or wider; the numbers are the same.
+            kind: the integer type, `narrowest` or wider, by default int64; the numbers are the same.
 
-        Raises ConfigError for one that does not, OverflowError if a draw does not fit, with probability below 1e-55 at
-        the largest scale.
+        Raises `ConfigError` for a narrower type, `OverflowError` if a draw does not fit, with probability below 1e-55
+        at the largest scale.
         """
         scale = self.scale * (1 << self.grid_bits)
         of = _checked_kind(kind, self.narrowest)
@@ -82,12 +87,19 @@ class DiscreteLaplace:
 
     @property
     def narrowest(self) -> np.dtype[Any]:
-        """The narrowest of int16, int32, int64 that holds draws, but with probability 1e-55; on a grid float64."""
+        """The narrowest of int16, int32 and int64 that a draw exceeds with probability below 1e-55 only; on a grid
+        float64.
+        """
         return _narrowest(self.scale, self.grid_bits)
 
     @property
+    def tails(self) -> Tails:
+        """The law in units of the grid, by its tails."""
+        return LaplaceBlocks(1 / (self.scale * (1 << self.grid_bits)), 0)
+
+    @property
     def reach(self) -> float:
-        """What a draw passes, up or down, with a probability below 2e-55, in units of the statistic."""
+        """The magnitude that a draw exceeds with a probability below 2e-55, in units of the statistic."""
         return _reach(self)
 
     @property
@@ -123,7 +135,11 @@ class DiscreteLaplace:
         return scalar_or_array(self._at_most(-np.floor(_grid_units(x, self.grid_bits)) - 1.0))
 
     def ppf(self, q: ArrayLike) -> Any:
-        """The least x with cdf(x) >= q, as a float; -inf at 0, inf at 1, nan outside of [0, 1]."""
+        """The least x with cdf(x) >= q, as a float; -inf at 0, inf at 1, nan outside of [0, 1].
+
+        Args:
+            q: probabilities, any shape.
+        """
         return integer_quantile(self._at_most, q, _REACH / self._rate, 2.0**-self.grid_bits)
 
     @property
@@ -144,11 +160,14 @@ class DiscreteLaplace:
 class DiscreteGaussian:
     """pmf(k) proportional to exp(-k^2 / (2 sigma2)) on the integers k, sigma2 = sigma^2.
 
-    ``sigma2`` (> 0, squared units of the statistic) is kept as a Fraction; ``from_variance`` takes it
-    directly, since sigma may be irrational. With ``grid_bits`` = g > 0 it is the law of K / 2^g, K discrete
-    Gaussian of 4^g sigma2: draws are then float64, exact multiples of 2^-g. Raises ConfigError for a sigma
-    that is not finite and positive, or so large that draws might not fit (beyond 2^55; on a grid, beyond
-    2^(46-g)).
+    ``sigma2`` is kept as a Fraction; ``from_variance`` takes it directly, since sigma may be irrational. With
+    ``grid_bits`` = g > 0 it is the law of K / 2^g, K discrete Gaussian of 4^g sigma2: draws are then float64, exact
+    multiples of 2^-g. Raises ConfigError for a sigma that is not finite and positive, or so large that draws might not
+    fit (beyond 2^55; on a grid, beyond 2^(46-g)).
+
+    Args:
+        sigma: above 0, in units of the statistic; a float is taken by its shortest decimal.
+        grid_bits: g, 0 or more; 0 for the integers.
 
     Source: Canonne, Kamath, Steinke 2020, Definition 1.
 
@@ -172,7 +191,12 @@ class DiscreteGaussian:
 
     @classmethod
     def from_variance(cls, sigma2: ExactNumber, grid_bits: int = 0) -> DiscreteGaussian:
-        """The law of parameter ``sigma2``; its true variance is slightly smaller."""
+        """The law of parameter ``sigma2``; its true variance is slightly smaller.
+
+        Args:
+            sigma2: above 0, in squared units of the statistic.
+            grid_bits: as of the class.
+        """
         exact = exact_fraction(sigma2)
         law = object.__new__(cls)
         object.__setattr__(law, "grid_bits", _checked_grid(grid_bits))
@@ -188,12 +212,12 @@ class DiscreteGaussian:
         return math.sqrt(self.sigma2)
 
     def sample(self, size: Size, source: Source, kind: DTypeLike | None = None) -> NDArray[Any]:
-        """Independent exact draws of shape ``size``: int64, or float64 on a grid.
+        """Independent exact draws of shape ``size`` from the bits of ``source``: int64, or float64 on a grid.
 
         Args:
-            kind: a narrower integer that holds them, `narrowest` or wider; the numbers are the same.
+            kind: the integer type, `narrowest` or wider, by default int64; the numbers are the same.
 
-        Raises ConfigError for one that does not, OverflowError if a draw does not fit, with probability below 1e-3000
+        Raises `ConfigError` for a narrower type, `OverflowError` if a draw does not fit, with probability below 1e-3000
         at the largest sigma.
         """
         sigma2 = self.sigma2 * (1 << 2 * self.grid_bits)
@@ -202,12 +226,19 @@ class DiscreteGaussian:
 
     @property
     def narrowest(self) -> np.dtype[Any]:
-        """The narrowest of int16, int32, int64 that holds draws, but with probability 1e-3000; on a grid float64."""
+        """The narrowest of int16, int32 and int64 that a draw exceeds with probability below 1e-3000 only; on a grid
+        float64.
+        """
         return _narrowest(Fraction(math.isqrt(math.ceil(self.sigma2)) + 1), self.grid_bits)
 
     @property
+    def tails(self) -> Tails:
+        """The law in units of the grid, by its tails."""
+        return DiscreteNormal(self.sigma2 * (1 << 2 * self.grid_bits))
+
+    @property
     def reach(self) -> float:
-        """What a draw passes, up or down, with a probability below 2e-55, in units of the statistic."""
+        """The magnitude that a draw exceeds with a probability below 2e-55, in units of the statistic."""
         return _reach(self)
 
     @property
@@ -241,13 +272,17 @@ class DiscreteGaussian:
         return scalar_or_array(self._at_most(-np.floor(_grid_units(x, self.grid_bits)) - 1.0))
 
     def ppf(self, q: ArrayLike) -> Any:
-        """The least x with cdf(x) >= q, as a float; -inf at 0, inf at 1, nan outside of [0, 1]."""
+        """The least x with cdf(x) >= q, as a float; -inf at 0, inf at 1, nan outside of [0, 1].
+
+        Args:
+            q: probabilities, any shape.
+        """
         reach = gaussian_sums.REACH * math.sqrt(self._sigma2)
         return integer_quantile(self._at_most, q, reach, 2.0**-self.grid_bits)
 
     @property
     def _sigma2(self) -> float:
-        # In grid units. Below 1e-4 every mass but that of 0 underflows, and 1/sigma2 must not overflow.
+        # In grid units. Below 1e-4 every probability except that of 0 underflows, and 1/sigma2 must not overflow.
         return float(max(self.sigma2 * (1 << 2 * self.grid_bits), Fraction(1, 10**4)))
 
     def _at_most(self, k: FloatArray) -> FloatArray:
@@ -289,7 +324,7 @@ def _reach(law: DiscreteLaplace | DiscreteGaussian) -> float:
 def _checked_kind(kind: DTypeLike | None, narrowest: np.dtype[Any]) -> np.dtype[Any]:
     given = np.dtype(np.float64 if narrowest.kind == "f" else np.int64) if kind is None else np.dtype(kind)
     if given.kind != narrowest.kind or given.itemsize < narrowest.itemsize or given.byteorder not in "=|":
-        raise ConfigError(f"kind {given}: draws of this law take {narrowest}, or a wider one of the kind")
+        raise ConfigError(f"kind {given}: draws of this law need {narrowest} or a wider type of that kind")
     return given
 
 

@@ -1,7 +1,7 @@
-"""Sums of exp(-k^2 / (2 sigma2)) over integers, as floats: behind the discrete Gaussian's pmf, cdf, moments.
+"""Sums of exp(-k^2 / (2 sigma2)) over integers, as floats, for the discrete Gaussian's pmf, cdf and moments.
 
-Small sigma: the sums themselves. Large sigma: Poisson's summation formula, under which what is left out or
-added is exp(-2 pi^2 sigma2 n^2), or the Euler-Maclaurin formula for sums that start at a tail.
+Small sigma: the sums themselves. Large sigma: Poisson's summation formula, whose terms are exp(-2 pi^2 sigma2 n^2), or,
+for sums over a tail, the Euler-Maclaurin formula.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 # Beyond this the asymptotic forms are exact to double precision, below it a table of all terms is small.
 _LARGEST_SUMMED_SIGMA = 1024.0
-# The furthest k / sigma with a positive double exp(-k^2 / (2 sigma2)), and a little more.
+# Slightly more than the largest k / sigma for which exp(-k^2 / (2 sigma2)) is a positive double.
 REACH = 39.0
 
 

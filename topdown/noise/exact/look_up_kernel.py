@@ -1,7 +1,8 @@
-"""The look-up in a table of thresholds in one pass with the places that it leaves undecided, and their decision; both
-without the interpreter's lock, so that threads share the work.
+"""Two compiled loops: the look-up in a table of thresholds, which also lists the places that it leaves undecided, and
+the decision of these. Both run without the interpreter's lock, so that threads share the work.
 
-In LLVM's assembly, as loading numba would take longer than the noise of a nation. `thresholds` has the same in numpy.
+They are written in LLVM's assembly language, since loading numba would take longer than the noise of a nation.
+`thresholds` has the same in numpy.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class Kernel:
         """``short`` = ``guide[top]`` (65,536 at most), and the places where that is ``mark``."""
         fits = guide.size == 1 << 16 and short.size == top.size <= 1 << 16
         _require({np.int16: (guide, short), np.uint16: (top,)}, fits=fits)
-        # Narrow, as room for all of them is had anew for every chunk.
+        # A narrow type, since memory for all of them is allocated again for every chunk.
         undecided = np.empty(top.size, np.uint16)
         count = self._look_up(_at(guide), _at(top), top.size, mark, _at(short), _at(undecided))
         return undecided[:count].astype(np.intp)
@@ -161,7 +162,7 @@ class Kernel:
 
 
 def kernel() -> Kernel | None:
-    """The loops, compiled when they are first asked for; None where that cannot be done."""
+    """The loops, compiled at the first call; None where they cannot be compiled."""
     with _lock:
         if not _made:
             code = native(_LOOPS)
@@ -174,7 +175,7 @@ def _at(array: NDArray[Any]) -> int:
 
 
 def _require(kinds: dict[Any, tuple[NDArray[Any], ...]], *, fits: bool) -> None:
-    """Make sure that the loops stay within the arrays, and take their numbers for what they are."""
+    """Check that the loops stay within the arrays, and that the arrays have the types that the loops read."""
     for kind, arrays in kinds.items():
         fits = fits and all(one.dtype == kind and one.flags.c_contiguous for one in arrays)
     if not fits:

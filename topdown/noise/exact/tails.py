@@ -1,9 +1,9 @@
-"""Integer laws as their tail probabilities, enclosed between integers at any precision.
+"""Integer laws given by their tail probabilities, enclosed between integers at any precision.
 
-A tail is an iterator of pairs (lower, upper) with lower <= 2^precision q <= upper. ``above`` gives q = P(X >
-k) for k = 0, 1, ..., ``below`` gives q = P(X < -k) for k = 0, 1, .... Every q is positive and irrational (by
-Lindemann and Weierstrass it is a non-constant rational function of powers of e with rational exponents),
-which is what lets thresholds.py decide a floor.
+A tail is an iterator of pairs (lower, upper) with lower <= 2^precision q <= upper. ``above`` gives q = P(X > k) for k =
+0, 1, ..., ``below`` gives q = P(X < -k) for k = 0, 1, .... Every q is positive and irrational (by Lindemann and
+Weierstrass it is a non-constant rational function of powers of e with rational exponents), so that `threshold_tables`
+can decide a floor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Enclosures: TypeAlias = Iterator[tuple[int, int]]
 
 
 class Tails(Protocol):
-    """A law on the integers; hashable, so that its thresholds can be kept."""
+    """A law on the integers; hashable, so that its thresholds can be cached."""
 
     def above(self, precision: int) -> Enclosures:
         """2^precision P(X > k) for k = 0, 1, ...; finite if the law is bounded above."""
@@ -97,7 +97,8 @@ class DiscreteNormal:
         step_lower, step_upper = enclose_exp(1 / self.sigma2, precision)
         w_lower = w_upper = one
         weights = []
-        # 2^16 units are far above the rounding of the recursion and far below any threshold's spacing.
+        # 2^16 units are far more than the rounding error of the recursion and far less than the distance of any two
+        # thresholds.
         while w_upper > 1 << 16:
             weights.append((w_lower, w_upper))
             w_lower = w_lower * ratio_lower >> precision

@@ -11,7 +11,7 @@ the draws, as undecided ones cost more: sampling is not constant-time.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,11 +26,12 @@ from topdown.noise.randomness import CHUNK_BYTES, Source, uint16, uint64
 DRAWS_PER_CHUNK = CHUNK_BYTES // 2
 _UNDECIDED = np.iinfo(np.int16).min
 COMPILED_FROM = 1_000_000
-"""Numbers that a process draws, in one draw or in many, from which on the loops are compiled: fewer are not worth the
-time to load what compiles them. What is drawn is the same."""
+"""From so many numbers drawn by one process, in one draw or in many, the loops are compiled; for fewer, loading the
+compiler takes longer than it saves. The numbers drawn are the same.
+"""
 
 _asked = 0
-"""How many numbers were asked for in this process."""
+"""How many numbers this process was asked for so far."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +87,7 @@ def table(tails: Tails) -> Table:
     """The table of a law whose 64-bit thresholds lie within +-32,767."""
     first, cuts = cut(tails, 64)
     if first <= _UNDECIDED or first + len(cuts) > -_UNDECIDED:
-        raise AssertionError(f"{tails} is too wide for 16-bit entries")
+        raise AssertionError(f"{tails} is too wide for entries of 16 bits")
     thresholds = np.array(cuts, dtype=np.uint64)
     starts = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
     least = (first + np.searchsorted(thresholds, starts, side="right")).astype(np.int16)
@@ -98,13 +99,13 @@ def table(tails: Tails) -> Table:
 
 
 def announce(count: int) -> None:
-    """Say that so many numbers are about to be drawn."""
+    """Count so many numbers that are about to be drawn."""
     global _asked
     _asked += count
 
 
 def prepare(count: int) -> None:
-    """Load beforehand what drawing so many numbers will load, for whoever weighs memory."""
+    """Load now what drawing so many numbers will load, so that a measurement of memory includes it."""
     if _asked + count >= COMPILED_FROM:
         kernel()
 
@@ -126,7 +127,10 @@ def draw_into(law: Table, drawn: NDArray[Any], source: Source) -> None:
     in_place = drawn.dtype == np.int16 and drawn.flags.c_contiguous
     short = drawn if in_place else np.empty(drawn.size, np.int16)
     undecided = _look_up(law.guide, top, short)
-    tied = _refine(law, top, short, undecided, source) if undecided.size else ()
+    tied: Iterable[tuple[int, int]] = ()
+    if undecided.size:
+        further = uint64(source, undecided.size) >> np.uint64(16)
+        tied = _refine(law, (top[undecided].astype(np.uint64) << np.uint64(48)) | further, short, undecided)
     if short is not drawn:
         drawn[:] = short
     for place, word in tied:
@@ -151,20 +155,35 @@ def _look_up(guide: NDArray[np.int16], top: NDArray[np.uint16], short: NDArray[n
     return np.flatnonzero(short == _UNDECIDED)
 
 
+def decided(law: Table, words: NDArray[np.uint64], further: Callable[[int], Source]) -> NDArray[np.int16]:
+    """The draw of every uniform number whose first 64 bits are one of ``words``.
+
+    ``further``: the source of the later bits of the number at a place, which is asked for about one in 2^48 numbers.
+    """
+    drawn = np.empty(words.size, np.int16)
+    for start in range(0, words.size, DRAWS_PER_CHUNK):
+        own, short = words[start : start + DRAWS_PER_CHUNK], drawn[start : start + DRAWS_PER_CHUNK]
+        undecided = _look_up(law.guide, (own >> np.uint64(48)).astype(np.uint16), short)
+        for place, word in _refine(law, own[undecided], short, undecided) if undecided.size else ():
+            put(short, slice(place, place + 1), np.array([_decide(law.tails, word, further(start + place))]))
+    return drawn
+
+
 def _refine(
-    law: Table, top: NDArray[np.uint16], short: NDArray[np.int16], undecided: NDArray[np.intp], source: Source
+    law: Table, words: NDArray[np.uint64], short: NDArray[np.int16], undecided: NDArray[np.intp]
 ) -> Iterable[tuple[int, int]]:
-    """Decide the ``undecided`` draws of ``short`` by 48 bits more; the places and the words of those that tie still."""
-    u = (top[undecided].astype(np.uint64) << np.uint64(48)) | (uint64(source, undecided.size) >> np.uint64(16))
+    """Decide the ``undecided`` draws of ``short`` by their ``words``, 64 bits each; returns the places and the words of
+    those that are still undecided.
+    """
     compiled = _kernel()
     if compiled is not None:
-        tied = compiled.refine(law.thresholds, law.first, law.least, u, undecided, short)
-        return zip(undecided[tied].tolist(), u[tied].tolist(), strict=True)
-    rank = np.searchsorted(law.thresholds, u, side="right")
+        tied = compiled.refine(law.thresholds, law.first, law.least, words, undecided, short)
+        return zip(undecided[tied].tolist(), words[tied].tolist(), strict=True)
+    rank = np.searchsorted(law.thresholds, words, side="right")
     short[undecided] = law.first + rank
-    # Of rank 0 the last threshold is compared, which such a word does not reach.
-    tied = law.thresholds[rank - 1] == u
-    return zip(undecided[tied].tolist(), u[tied].tolist(), strict=True)
+    # For rank 0, index -1 compares the last threshold, which such a word does not reach.
+    tied = law.thresholds[rank - 1] == words
+    return zip(undecided[tied].tolist(), words[tied].tolist(), strict=True)
 
 
 def _decide(tails: Tails, u: int, source: Source) -> int:

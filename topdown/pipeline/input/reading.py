@@ -15,6 +15,7 @@ from topdown.machine.progress import Silent, Stages
 from topdown.pipeline.input.leaf_reading import LEAVES
 from topdown.pipeline.input.record_reading import RECORDS
 from topdown.pipeline.input.redistricting_reading import REDISTRICTING
+from topdown.pipeline.input.spine_reading import with_spine
 from topdown.pipeline.input.unit_reading import (
     Units,
     file_or_folder_digest,
@@ -37,20 +38,20 @@ def read_input(
 ) -> tuple[Geography, Counts]:
     """The geography and the confidential counts of ``config``'s table.
 
-    Where there is a public list of units the geography is that list's, and a unit without a row in the table has counts
-    of 0. Units are read first. ``before_counts``: what is called then, before a count is read, with the geography and
-    the bytes that are held until the counts are read; it may refuse. Cells that are sums of other cells, and units that
-    are sums of their siblings, are refused unless ``config`` calls them disjoint. How many rows were read is said of
-    tables with a row for every unit that is published, and of no other: of records, and of a table that may lack units
-    of a list, it is confidential. Raises `DataError` (`GeographyError`, `CountsError`) with the node, the level, the
-    value and the remedy.
+    Where there is a public list of units the geography is that list's, or the spine that ``config`` makes of it, and a
+    unit without a row in the table has counts of 0. Units are read first. ``before_counts``: what is called then,
+    before a count is read, with the geography and the bytes that are held until the counts are read; it may refuse.
+    Cells that are sums of other cells, and units that are sums of their siblings, are refused unless ``config`` calls
+    them disjoint. How many rows were read is said of tables with a row for every unit that is published, and of no
+    other: of records, and of a table that may lack units of a list, it is confidential. Raises `DataError`
+    (`GeographyError`, `CountsError`) with the node, the level, the value and the remedy.
     """
     stages, shape = stages or Silent(), SHAPES[config.input.rows]
     opened = shape.opened(config, stages)
     if config.units_path is None:
         units = shape.units(config, opened)
     else:
-        geography = listed_units(config.units_path, config, stages)
+        geography = with_spine(listed_units(config.units_path, config, stages), config)
         units = Units(geography, path_columns(config, identifier_columns(config)), pa.table({}))
     if before_counts is not None:
         before_counts(units.geography, units.read.nbytes)

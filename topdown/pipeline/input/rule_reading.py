@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.analysis.assignments import assignment
 from topdown.config import StudyConfig
 from topdown.config.study_settings import RuleOptions, ThresholdOptions
 from topdown.errors import ConfigError, DataError
@@ -23,6 +22,7 @@ from topdown.studies.decisions.expressions import Expression
 from topdown.studies.decisions.rule_presets import preset_rules, what_a_preset_asks_for
 from topdown.studies.decisions.rules import FundShare, Level, Threshold
 from topdown.studies.followed import Followed
+from topdown.tables.assignments import assignment
 from topdown.tables.readers import read_table, separated, table_columns
 from topdown.wording import listed, shown, shown_path
 

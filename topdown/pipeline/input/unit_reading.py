@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from topdown.confidential.counts import Counts
 from topdown.config import GeographyOptions, RunConfig
-from topdown.errors import ConfigError, DataError, GeographyError
+from topdown.errors import ConfigError, DataError, GeographyError, nearest
 from topdown.geography.construction import as_text, code_shown, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
 from topdown.machine.progress import Stages
@@ -66,12 +66,29 @@ def file_or_folder_digest(path: Path) -> str:
 def require_input_columns(config: RunConfig, _: Stages | None = None) -> None:
     """Refuse a table that lacks a column that is counted, or by which rows are chosen. Raises `DataError`."""
     wanted = present(config, config.input_path, [*config.counted_columns, *config.input.chosen_by])
+    known = table_columns(config.input_path, config.input.form) if config.input.labels else []
+    for name in config.input.labels:
+        if name not in known:
+            raise DataError(
+                f"{shown_path(config.input_path)}: no column {shown(name)}, whose values input.labels explains"
+                f"{nearest(name, known)}; correct the name, or take the labels out"
+            )
     require_columns(config.input_path, wanted, config.input.form)
 
 
 def geography_of(table: pa.Table, config: RunConfig) -> Geography:
     """The geography of ``table``'s units."""
-    options, root = config.geography, _root(table, config)
+    root, name = _root(table, config)
+    if name is None:
+        return _beneath(root, table, config)
+    geography = _beneath(root, table.drop_columns([root_column(config)]), config)
+    others = pa.nulls(geography.n_nodes, pa.string()) if geography.names is None else geography.names
+    return dataclasses.replace(geography, names=pa.concat_arrays([pa.array([name]), others.slice(1)]))
+
+
+def _beneath(root: str | None, table: pa.Table, config: RunConfig) -> Geography:
+    """The geography of ``table``'s units beneath a ``root``, None where a column of its level says what it is."""
+    options = config.geography
     if options.fill is not None and options.widths is not None:
         return Geography.from_table(table, options.level_names, root=root or DEFAULT_ROOT, name=options.names)
     if options.levels is not None:
@@ -116,8 +133,12 @@ def _named(
     return dataclasses.replace(geography, names=pc.if_else(pa.array(here), found, known))
 
 
-def _root(table: pa.Table, config: RunConfig) -> str | None:
-    """What the root is called: by the configuration, or by a column of its level, which it may not contradict."""
+def _root(table: pa.Table, config: RunConfig) -> tuple[str | None, str | None]:
+    """What identifies the root and, where a column of its level has its name, the name.
+
+    The configuration says it, or the column, which may not contradict it: where all codes of the level below begin with
+    what the configuration says, that is the root's code, and what the column says its name (37 and North Carolina).
+    """
     options = config.geography
     level = root_column(config)
     if level not in table.column_names:
@@ -126,26 +147,35 @@ def _root(table: pa.Table, config: RunConfig) -> str | None:
                 f"no column {shown(level)}, which geography.levels names for the root; correct the name, or where the "
                 f'table has no such column, give the root\'s own name, as geography.root = "{DEFAULT_ROOT}"'
             )
-        return options.root
-    if options.levels is not None:
-        return options.root
+        return options.root, None
+    if options.levels is not None and options.root is None:
+        return None, None
     said = pc.unique(as_text(table[level], f"column {shown(level)}"))
     if not len(said):
-        return options.root
+        return options.root, None
     if len(said) != 1 or not said[0].is_valid:
         if options.root is not None:
-            return options.root
+            return options.root, None
+        values = f"{len(said):,} values" if said.null_count == 0 else "rows in which it is missing"
         raise GeographyError(
-            f"column {shown(level)} is of the root's level and has {len(said):,} values; give the root's name in "
+            f"column {shown(level)} is of the root's level and has {values}; give the root's name in "
             "geography.root, and where the column is something else, its level another name in geography.root_level"
         )
     name = str(said[0].as_py())
-    if options.root not in (None, name):
-        raise GeographyError(
-            f"geography.root is {shown(options.root)}, and column {shown(level)} says otherwise; leave geography.root "
-            "out, or correct one of them"
-        )
-    return name
+    if options.root in (None, name):
+        return name, None
+    if name.removesuffix(".0") == options.root:  # a code that was kept as a number
+        return options.root, options.root
+    below = identifier_columns(config)[0 if options.levels is None else min(1, len(options.levels) - 1)]
+    codes = pc.unique(as_text(table[below], f"column {shown(below)}").drop_null())
+    if below != level and pc.all(pc.starts_with(codes, str(options.root))).as_py():
+        return options.root, name
+    raise GeographyError(
+        f"geography.root is {shown(options.root)}, but column {shown(level)} has another value; leave "
+        f"geography.root out, "
+        f"correct one of them, or where the root lies above {shown(level)}, give its level another name in "
+        "geography.root_level"
+    )
 
 
 def listed_units(path: Path, config: RunConfig, stages: Stages) -> Geography:
@@ -229,7 +259,14 @@ def as_said(table: pa.Table, config: RunConfig) -> pa.Table:
     for name, width in table_input.pad_zeros.items():
         if name in table.column_names:
             codes = as_text(table[name], f"input.pad_zeros: column {shown(name)}")
-            table = _replaced(table, name, pc.utf8_lpad(codes, width, "0"))
+            whole = pc.replace_substring_regex(codes, r"^([0-9]+)\.0+$", r"\1")  # 1001.0 is 1001
+            longest = pc.max(pc.utf8_length(whole)).as_py() or 0
+            if longest > width:
+                raise DataError(
+                    f"input.pad_zeros of {shown(name)} is {width}, and the column has codes of {longest} characters; "
+                    "give the length that all of them have with their zeros"
+                )
+            table = _replaced(table, name, pc.utf8_lpad(whole, width, "0"))
     for name, labels in table_input.labels.items():
         if name in table.column_names:
             text = as_text(table[name], f"input.labels: column {shown(name)}")

@@ -91,6 +91,7 @@ def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -
         f"mechanism = {plan.mechanism!r} was added to topdown": MECHANISMS.get(plan.mechanism) != plan.noise,
         f"method = {method.name!r} was added to topdown": BUILT_IN.get(method.name) != method,
         "output.replicates asks for whole tables": bool(config.output.replicates),
+        "noise is measured on a spine (geography.spine)": config.geography.spine is not None,
     }
     return next((said for said, holds in wrong.items() if holds), None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import secrets
+import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,10 @@ from topdown.machine.files import make_folder, whole_file
 from topdown.wording import FAILED, reason, shown_path
 
 _DIGEST_BYTES = 32
+
+_READING = threading.Lock()
+"""Held while NumPy reads an array. It parses the header as Python does, and before Python 3.12.2 two threads that parse
+at the same time may end in `SystemError` (python/cpython#106905)."""
 
 
 def put(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -59,7 +64,7 @@ def unwritable(path: Path, error: BaseException) -> DataError:
 def part_of(path: Path, name: str) -> npt.NDArray[Any]:
     """One array of those that `put` wrote to ``path``, without reading the others; of it alone the checksum is looked
     at. Raises `OSError`, `KeyError`, `ValueError` or `zipfile.BadZipFile` where it is not there or not whole."""
-    with zipfile.ZipFile(path) as found, found.open(f"{name}.npy") as member:
+    with zipfile.ZipFile(path) as found, _READING, found.open(f"{name}.npy") as member:
         array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
         return array
 
@@ -73,5 +78,5 @@ def take(path: Path) -> dict[str, npt.NDArray[Any]] | None:
     held = memoryview(content)[_DIGEST_BYTES:]
     if hashlib.sha256(held).digest() != content[:_DIGEST_BYTES]:
         return None
-    with np.load(io.BytesIO(held), allow_pickle=False) as found:
+    with _READING, np.load(io.BytesIO(held), allow_pickle=False) as found:
         return {name: found[name] for name in found.files}

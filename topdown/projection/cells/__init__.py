@@ -1,1 +1,1 @@
-"""The solvers where only the cells are measured: scalars on a tree."""
+"""Solvers for measurements of the cells alone: scalars on a tree."""

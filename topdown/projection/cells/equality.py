@@ -1,11 +1,11 @@
 """Weighted least squares on a tree in two passes, with the variance of every node.
 
 The upward pass gives every node its best estimate z from the measurements at and below it, with variance u; the
-downward pass shares out, family by family, what the parent has and its children's estimates lack. Both are O(nodes),
-vectorised over a level's families and over any leading axes (cells, replicates).
+downward pass divides, family by family, the difference between the parent's value and the sum of its children's
+estimates. Both are O(nodes), vectorised over a level's families and over any leading axes (cells, replicates).
 
 A variance of 0 is an exact value (an invariant), infinity a node that was not measured. Where unmeasured leaves leave
-the minimiser open, the one of least norm on those leaves is taken: they share the remainder equally.
+the minimiser undetermined, the one of least norm on those leaves is taken: they share the remainder equally.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ import numpy as np
 from topdown.geography.tree import Families, FloatArray, Tree
 
 Shares: TypeAlias = Callable[[Families], FloatArray]
-"""What part (..., children) of its family's discrepancy every child of some families takes on the way down."""
+"""Gives, for some families, the part (..., children) of the family's discrepancy that every child takes on the way
+down.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """What the two passes multiply by; a function of the variances alone, so one `Gains` serves many replicates.
+    """The coefficients of the two passes; a function of the variances alone, so one `Gains` serves many replicates.
 
     ``own`` (..., inner nodes): weight of a node's own measurement in z, against its children's sum. ``shares``: see
-    `Shares`; computed family by family where they are used, as of millions of leaves they take longer to keep.
+    `Shares`; computed family by family where they are used, since storing those of millions of leaves takes longer.
     ``inner`` (..., inner nodes) and ``leaves`` (..., leaves): u, the variance of z.
     """
 
@@ -45,8 +47,9 @@ class Gains:
 def _shares(variance: FloatArray, unmeasured: FloatArray | None, families: Families) -> FloatArray:
     """Each child's part of its family's variance; among unmeasured children the measured ones take nothing."""
     total = families.total(variance)
-    inverse = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
-    share: FloatArray = variance * families.spread(inverse)
+    # A division, not a product with an inverse: a child with all of its family's variance must have a share of exactly
+    # 1.
+    share: FloatArray = variance / families.spread(np.where(total > 0, total, 1.0))
     if unmeasured is not None:
         open_ends = families.spread(families.total(unmeasured))
         share = np.where(open_ends > 0, unmeasured / np.maximum(open_ends, 1.0), share)
@@ -62,7 +65,9 @@ def _split_unmeasured(variance: FloatArray) -> tuple[FloatArray, FloatArray | No
 
 
 def combine(pooled: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The weight of a node's own measurement against its children's sum with variance ``pooled``; both's variance."""
+    """The weight of a node's own measurement against its children's sum with variance ``pooled``; and the variance of
+    the combined estimate.
+    """
     measured = np.isfinite(variance)
     with np.errstate(invalid="ignore"):
         weight = np.where(measured & (pooled > 0), pooled / (pooled + variance), 0.0)
@@ -83,7 +88,7 @@ def gains_from(variance: FloatArray, tree: Tree, start: int) -> Gains:
     own = np.ones((*variance.shape[:-1], inner))
     own[..., : upper.n_families] = above.own
     u = np.array(variance)
-    # u is 0 for an undetermined subtree, whose siblings it must not reach; its own variance is infinite.
+    # u is 0 for an undetermined subtree, so that it does not affect its siblings; its own variance is infinite.
     u[..., nodes] = above.variance if open_ends is None else np.where(open_ends > 0, np.inf, above.variance)
 
     def shares(families: Families) -> FloatArray:
@@ -96,7 +101,7 @@ def upward_gains(variance: FloatArray, tree: Tree) -> Gains:
     """The gains of the least-squares estimate from measurements with ``variance`` (..., nodes).
 
     With V the sum of the children's u and v the node's own variance, z = (S v + y V) / (V + v), u = V v / (V + v): the
-    upward pass of generalised least squares on a tree, written so that v = 0 and v = inf are limits and not accidents.
+    upward pass of generalised least squares on a tree, in a form in which v = 0 and v = inf give the right limits.
     """
     leaves, shape = tree.leaves, (*variance.shape[:-1], tree.n_families)
     inner, own = np.empty(shape), np.empty(shape)
@@ -138,7 +143,7 @@ def all_shares(shares: Shares, tree: Tree) -> FloatArray:
 
 
 def measured_or_zero(values: FloatArray, variance: FloatArray) -> FloatArray:
-    """A copy of ``values`` with 0 in place of what was not measured (where anything, NaN too, may stand)."""
+    """A copy of ``values`` with 0 in place of values that were not measured (which may be anything, also NaN)."""
     unmeasured = np.isinf(variance)
     return np.where(unmeasured, 0.0, values) if unmeasured.any() else np.array(values)
 
@@ -149,13 +154,16 @@ def upward(values: FloatArray, gains: Gains, tree: Tree) -> FloatArray:
         children = families.total(values[..., families.children])
         own = gains.own[..., families.parents]
         parents = values[..., families.parents]
-        # A measurement that is all of the estimate stays as it is, whatever the children's sum is rounded to.
+        # Where the measurement has the whole weight the estimate is exactly its value, whatever the rounding of the
+        # children's sum.
         values[..., families.parents] = np.where(own == 1.0, parents, children + own * (parents - children))
     return values
 
 
 def downward(values: FloatArray, shares: Shares, tree: Tree) -> FloatArray:
-    """x (..., nodes): the root kept, then each family moved onto its parent's value. ``values`` is overwritten."""
+    """x (..., nodes): the root is kept, then each family is moved so that it adds up to its parent. ``values`` is
+    overwritten.
+    """
     for families in tree.parts_down():
         children = values[..., families.children]
         excess = values[..., families.parents] - families.total(children)
@@ -164,11 +172,12 @@ def downward(values: FloatArray, shares: Shares, tree: Tree) -> FloatArray:
 
 
 def downward_variance(variance: FloatArray, shares: Shares, tree: Tree, *, in_place: bool = False) -> FloatArray:
-    """The variances of what `downward` gives from independent inputs with ``variance``, shared out in proportion to it.
+    """The variances of the result of `downward` from independent inputs with ``variance``, with shares in proportion to
+    it.
 
-    var x_c = v_c (1 - g_c) + g_c^2 var x_p with g_c = v_c / (sum of the family's v). The one undetermined child of a
-    family (variance inf) is what its parent has less its siblings' sum, independent of each other; of two or more the
-    variance is infinite. ``in_place``: the result takes the place of ``variance``.
+    var x_c = v_c (1 - g_c) + g_c^2 var x_p with g_c = v_c / (sum of the family's v). A single undetermined child of a
+    family (variance inf) is its parent less its siblings' sum, which are independent; two or more have infinite
+    variance. ``in_place``: the result takes the place of ``variance``.
     """
     result = variance if in_place else np.array(variance)
     any_open = bool(np.isinf(variance).any())
@@ -197,11 +206,12 @@ def least_squares(values: FloatArray, variance: FloatArray, tree: Tree) -> Float
 def least_squares_variance(variance: FloatArray, tree: Tree) -> FloatArray:
     """Variance (..., nodes) of every node of `least_squares` when the measurements have ``variance``.
 
-    Equals the diagonal of Sigma - Sigma A'(A Sigma A')^-1 A Sigma. Infinite where unmeasured leaves leave it open.
+    Equals the diagonal of Sigma - Sigma A'(A Sigma A')^-1 A Sigma. Infinite where unmeasured leaves leave it
+    undetermined.
     """
     gains = upward_gains(variance, tree)
     open_ends = open_leaves(variance, tree)
-    # u is 0 for an undetermined subtree, whose siblings it must not reach; its own variance is infinite.
+    # u is 0 for an undetermined subtree, so that it does not affect its siblings; its own variance is infinite.
     u = gains.variance if open_ends is None else np.where(open_ends > 0, np.inf, gains.variance)
     return downward_variance(u, gains.shares, tree, in_place=True)
 

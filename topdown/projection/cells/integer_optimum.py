@@ -1,7 +1,7 @@
 """The whole tree rounded at once: the consistent whole numbers nearest to an estimate, over all its nodes.
 
-Convex costs on a tree have convex optimal costs, and these are known by their marginal costs: what one more unit
-costs at a node. Siblings' marginal costs merge by sorting, the node's own are added. Only a window of them around the
+Convex costs on a tree have convex optimal costs, which are represented by marginal costs: the cost of one more unit at
+a node. The marginal costs of siblings are merged by sorting, and the node's own are added. Only a window around the
 estimate is kept; a solution that stays inside its windows is optimal (docs/mathematics.md, "Whole numbers").
 """
 
@@ -20,7 +20,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 _UNIT_BITS = 20
 _UNIT = 1 << _UNIT_BITS
-"""Costs are integers, in units of 2^-20: what differs by rounding of float64 alone is a tie, and a tie is exact."""
+"""Costs are integers in units of 2^-20, so that costs that differ only by rounding of float64 are exact ties."""
 
 _COST_BITS = 42
 _NEVER = (1 << (_COST_BITS - 1)) - 1
@@ -34,7 +34,7 @@ def round_whole_tree(
     """argmin over whole r >= 0 with every family adding up of sum over all nodes (r_i - x_i)^2; (cells, nodes).
 
     ``values`` (cells, nodes): x, non-negative and consistent. ``exact`` (cells, nodes): values that are whole already
-    and stay. ``window``: how many units to either side of x are looked at first; it grows until no r_i lies at the
+    and stay. ``window``: how many units on either side of x are considered first; it grows until no r_i lies at the
     edge, which proves the optimum. Optimal to 2^-20 a unit; ``source`` breaks ties.
     """
     result = np.empty(values.shape, np.int64)
@@ -149,7 +149,7 @@ def _merge(costs: IntArray, families: Families, windows: _Windows) -> tuple[IntA
 def _distribute(costs: IntArray, units: IntArray, last: IntArray, families: Families, source: Source) -> IntArray:
     """How many steps every child takes when its family takes the ``units`` cheapest, the ``last`` of which is given."""
     bound = families.spread(last)[:, None]
-    # Where the last is a step that is always taken, all of those are, and nothing else.
+    # Where the last one is a step that is always taken, all such steps are taken, and no others.
     taken: IntArray = np.count_nonzero(costs < np.maximum(bound, _ALWAYS + 1), axis=1)
     need = units - families.total(taken)
     tied = ((costs == bound) & (bound > _ALWAYS)).any(axis=1) & families.spread(need > 0)

@@ -32,7 +32,7 @@ def project_families(
     x = values - slope * np.repeat(tau, sizes)
     np.maximum(x, 0.0, out=x)
     x[np.repeat(totals == 0, sizes) & (slope > 0)] = 0.0
-    # The thresholds are differences of large sums; one correction on the support puts the sums right to rounding.
+    # The thresholds are differences of large sums; one correction on the support makes the sums right to rounding.
     free = np.where(x > 0, slope, 0.0)
     room = np.add.reduceat(free, starts)
     missing = totals - np.add.reduceat(x, starts)
@@ -45,7 +45,7 @@ def project_families(
 def _thresholds(
     values: FloatArray, totals: FloatArray, sizes: IntArray, starts: IntArray, variance: FloatArray | None
 ) -> FloatArray:
-    """Michelot's tau of every family; rounds go on with the families, and in them the children, that still matter."""
+    """Michelot's tau of every family; each round continues with the families and children that are not settled."""
     room = sizes.astype(np.float64) if variance is None else np.add.reduceat(variance, starts)
     excess = np.add.reduceat(values, starts) - totals
     tau: FloatArray = np.divide(excess, room, out=np.zeros(len(sizes)), where=room > 0)
@@ -55,7 +55,7 @@ def _thresholds(
         keep = y >= (threshold if v is None else v * threshold)
         first = np.cumsum(size) - size
         kept = np.add.reduceat(keep.astype(np.int64), first)
-        # Rounding may drop the last child of a family whose total is next to nothing; its threshold then stands.
+        # Rounding may drop the last child of a family whose total is nearly 0; its threshold is then kept.
         again = (kept < size) & (kept > 0)
         chosen = keep & np.repeat(again, size)
         family, size, y = family[again], kept[again], y[chosen]
@@ -76,8 +76,8 @@ def _with_limits(
 ) -> tuple[FloatArray, FloatArray]:
     """The families' problem with finite variances that has the same solution as v -> inf at unmeasured children.
 
-    Where the measured children leave something over, they keep max(y, 0) and the unmeasured share the rest, in
-    proportion to ``parts`` (equally) as far as they move; otherwise the unmeasured are 0.
+    Where the measured children leave a remainder, they keep max(y, 0) and the unmeasured ones share it, in proportion
+    to ``parts`` (by default equally); otherwise the unmeasured ones are 0.
     """
     unmeasured = np.isinf(v)
     clipped = np.where(unmeasured, 0.0, np.maximum(y, 0.0))
@@ -141,10 +141,9 @@ def _constant_within(variance: FloatArray, families: Families) -> bool:
 def project_tree(values: FloatArray, variance: FloatArray, tree: Tree) -> FloatArray:
     """argmin of sum over the whole tree of (x_i - y_i)^2 / v_i with x >= 0 and every family adding up; (..., nodes).
 
-    Least squares in two passes, over and over, every leaf that comes out negative being pinned at 0 for good: such a
-    leaf is 0 at the optimum, because the inverse of the problem's Hessian in the leaves and of all its principal
-    submatrices is an M-matrix, so that pinning lowers the others (docs/mathematics.md). 4 to 6 rounds on ordinary
-    data.
+    Repeats least squares in two passes and fixes every leaf that comes out negative at 0: such a leaf is 0 at the
+    optimum, because the inverse of the problem's Hessian in the leaves, and that of all its principal submatrices, is
+    an M-matrix, so that fixing a leaf lowers the others (docs/mathematics.md). 4 to 6 rounds on ordinary data.
     """
     y = measured_or_zero(values, variance)
     v = np.array(np.broadcast_to(variance, y.shape))
@@ -156,7 +155,7 @@ def project_tree(values: FloatArray, variance: FloatArray, tree: Tree) -> FloatA
 
 
 def _clamp_open(y: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
-    """The rounds of `project_tree` as they are written there; ``y`` and ``v`` are overwritten."""
+    """The rounds of `project_tree`, directly as described there; ``y`` and ``v`` are overwritten."""
     leaves = tree.leaves
     while True:
         gains = upward_gains(v, tree)
@@ -171,8 +170,8 @@ def _clamp_open(y: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
 def _clamp(y: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
     """The same rounds where every leaf is measured, with work at the leaves only in families that drop some.
 
-    A family of leaves enters the passes by its sum and variance alone, and comes out of them with one number, by which
-    a leaf moves for each unit of its variance; the family's lowest y / v tells whether that drops any.
+    A family of leaves enters the passes only by its sum and variance, and the passes give one number for it: the change
+    of a leaf per unit of its variance. The family's lowest y / v shows whether a leaf becomes negative.
     """
     upper = Tree(tree.level_offsets[:-1].copy(), tree.child_offsets[: int(tree.level_offsets[-3]) + 1].copy())
     lowest, inner = upper.leaves, slice(0, upper.n_nodes)
@@ -208,7 +207,8 @@ def _drop(
     price: FloatArray | None,
     summary: tuple[FloatArray, FloatArray, FloatArray],
 ) -> IntArray:
-    """Pin at 0 the children of the ``chosen`` families that are negative at the price; returns the families with any.
+    """Fix at 0 the children of the ``chosen`` families that are negative at the multiplier; returns the families with
+    any.
 
     In place, and with them the families' ``summary``: sum of y, sum of v, least y / v. Family by family in groups that
     stay in the cache.

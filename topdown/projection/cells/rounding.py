@@ -1,8 +1,8 @@
-"""From consistent fractions to consistent whole numbers, family by family, exactly.
+"""Rounds consistent fractions to consistent whole numbers, family by family, exactly.
 
-The integer nearest to a family's fractional values with the sum that its parent got is: move the values onto the sum
-(x >= 0 kept), take the floors, and give the units that are left to the largest remainders. Integer noise makes many
-remainders tie, so fresh randomness breaks ties, never position.
+The nearest whole numbers with the parent's rounded value as their sum are found by moving the values onto that sum
+(keeping x >= 0), taking floors, and giving the remaining units to the largest remainders. Integer noise causes many
+ties among remainders; they are broken at random, never by position.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from topdown.noise.randomness import Source, read_exactly
 from topdown.projection.cells.nonnegative import project_families
 
 SNAP = 1e-6
-"""Fractions closer than this to a whole number, or to each other, differ by rounding of float64 and by nothing else."""
+"""Fractions closer than this to a whole number, or to each other, differ only by rounding of float64."""
 
 _REMAINDER_BITS = 20
 _RANDOM_BITS = 20
@@ -82,8 +82,8 @@ def _round_cell(
         whole[found.families.children] = found.base if found.floor is None else found.base + found.floor
 
     for families in tree.families_down():
-        # Families in groups: the sort keys stay in the cache and the temporary memory stays small. Their coins are read
-        # in the order of the families, whoever works on them.
+        # Families in groups: the sort keys stay in the cache and the temporary memory stays small. Their random bits
+        # are read in the order of the families, whoever works on them.
         groups = map_ordered(floored, families.parts(_CHILDREN_AT_ONCE), executor)
         do_all(given, ((found, read_exactly(source, 4 * found.n_coins)) for found in groups), executor)
 
@@ -99,7 +99,7 @@ def _nearest(x: float, source: Source) -> int:
 class _Floored(NamedTuple):
     """Some families' values ``x``, the floors of these (``base``), and of how many children of each family the largest
     remainders get one more (``left``), so that it adds up. ``free``: the children that are not exact; None where all
-    are. ``floor``: what was taken off before, to be added again.
+    are. ``floor``: the lower bounds that were subtracted before, to be added again.
     """
 
     families: Families
@@ -118,16 +118,17 @@ class _Floored(NamedTuple):
         totals: IntArray,
         free: npt.NDArray[np.bool_] | None,
     ) -> _Floored:
-        """``x`` (children,) floored, with what the families lack of their ``totals``."""
+        """``x`` (children,) floored, with the difference of the families from their ``totals``."""
         sizes, starts = families.sizes, families.starts
         base = np.floor(x + SNAP).astype(np.int64)
         left = totals - np.add.reduceat(base, starts)
         if (left < 0).any():
-            # So many children a hair below a whole number that their hairs add up to units: floors without the snap.
+            # So many children lie just below a whole number that their differences add up to units: floors without the
+            # snap.
             over = np.repeat(left < 0, sizes)
             base[over] = np.floor(x[over]).astype(np.int64)
             left = totals - np.add.reduceat(base, starts)
-        # Where float64 tells no fractions apart any more, floors may be more units off than remainders can settle.
+        # Where float64 cannot represent fractions any more, floors may be off by more units than remainders can settle.
         room = sizes if free is None else np.add.reduceat(free.astype(np.int64), starts)
         for family in np.flatnonzero((left < 0) | (left > room)):
             wanted = min(left[family], 0) + max(left[family] - room[family], 0)
@@ -136,7 +137,7 @@ class _Floored(NamedTuple):
 
     @property
     def n_coins(self) -> int:
-        """How many children the families have in which some get one more: each tosses a coin."""
+        """The number of children in families in which some get one more: so many random numbers are needed."""
         return int(self.families.sizes[self.left > 0].sum())
 
     def give_units(self, coins: npt.NDArray[np.uint32]) -> None:
@@ -153,7 +154,7 @@ class _Floored(NamedTuple):
         key = family.astype(np.uint64) << np.uint64(_REMAINDER_BITS + 1 + _RANDOM_BITS)
         place = np.rint((1.0 - remainder) * (1 << _REMAINDER_BITS)).astype(np.uint64)
         if self.free is not None:
-            place[~self.free[child]] = (1 << _REMAINDER_BITS) + 1  # what is exact comes last, and never gets one
+            place[~self.free[child]] = (1 << _REMAINDER_BITS) + 1  # exact children come last, and never get one
         key |= place << np.uint64(_RANDOM_BITS)
         key |= (coins >> np.uint32(32 - _RANDOM_BITS)).astype(np.uint64)
         order = np.argsort(key)
@@ -162,8 +163,8 @@ class _Floored(NamedTuple):
 
 
 def _settle_units(base: IntArray, start: int, size: int, wanted: int, free: npt.NDArray[np.bool_] | None) -> int:
-    """Give a family ``wanted`` units, or take them, in place: to the largest of its children, by which units are least
-    felt. Returns how many were given.
+    """Give a family ``wanted`` units, or take them, in place: from its largest children, where a unit changes least.
+    Returns how many were given.
     """
     missing = wanted
     family = base[start : start + size]

@@ -1,4 +1,4 @@
-"""Whether an estimate solves its program: residuals computed from the program, not from a solver's word.
+"""Certificates that an estimate solves its program: residuals computed from the program, whatever a solver reports.
 
 Residuals are in counts, so that they can be read beside the noise, and are judged node by node.
 """
@@ -20,8 +20,9 @@ TOLERANCE = 1e-10
 """The largest residual of a solution, in standard deviations of the node's own noise, beyond rounding."""
 
 SOLVER_TOLERANCE = 1e-5
-"""The same for what a solver found: a child at 0 that nothing holds there is met to the square root of a solver's own
-tolerance, which is 1e-12."""
+"""The same for a solver's solution: a child at 0 whose multiplier is 0, too, is found to the square root of the
+solver's own tolerance, which is 1e-12.
+"""
 
 FAMILY_TOLERANCE = 1e-8
 """The same for a non-negative family of histograms: its information matrix may have entries that differ by many orders
@@ -29,11 +30,11 @@ of magnitude."""
 
 
 class Residuals(NamedTuple):
-    """What some nodes of a table lack of the solution of its program, in counts; a table may come in pieces, which are
-    judged one after the other and need not be held at the same time.
+    """The residuals of some nodes of a table, in counts. A table may come in pieces, which are judged one after the
+    other and need not be in memory at the same time.
 
-    ``gap``: how far a node is from where its own condition puts it. ``rounding``: how much of that float64 may account
-    for. ``deviation``: what the node's own standard deviation amounts to in the same sense; 0 where there is none, as
+    ``gap``: the distance of a node from the value that its own condition requires. ``rounding``: how much of that may
+    be rounding of float64. ``deviation``: the node's own standard deviation in the same unit; 0 where there is none, as
     at an exact value. All (..., nodes), the first of which has the number ``first``. ``off``: by how much families'
     sums are off, and ``allowed``: by how much rounding may put them off; (..., families), of which the first parent has
     the number ``above``. ``smallest``, ``largest``: of the nodes' values, and of these without their signs.
@@ -59,20 +60,22 @@ class Residuals(NamedTuple):
         nonnegative: bool,
         sums: tuple[FloatArray, FloatArray, int] | None = None,
     ) -> Residuals:
-        """Of nodes with the values ``x`` (..., nodes), from what they are ``lacking`` (gap, rounding, deviation) and
-        what sums are off, are allowed and begin with. What is negative and is not to be lacks as much."""
+        """The residuals of nodes with the values ``x`` (..., nodes), from ``lacking`` (gap, rounding, deviation) and,
+        for sums, the error, what rounding allows, and the first family. A negative value that must not be has its size
+        as a gap.
+        """
         gap, rounding, deviation = lacking
         off, allowed, above = sums or (np.zeros((*gap.shape[:-1], 0)), np.zeros((*gap.shape[:-1], 0)), 0)
         smallest = float(x.min())
         if nonnegative and not smallest >= 0:
-            # A sign that is off by more than rounding has no unit in which it might be small.
+            # A wrong sign beyond rounding is never small, so it is infinite in standard deviations.
             gap, deviation = np.maximum(gap, -x), np.where(-x > rounding, 0.0, deviation)
         largest = float(max(x.max(), -smallest))
         return cls(gap, rounding, deviation, off, allowed, smallest, largest, first, above)
 
     @classmethod
     def together(cls, pieces: Sequence[Residuals]) -> Residuals:
-        """Those of nodes, and of families, that follow upon each other."""
+        """The residuals of several consecutive pieces as one."""
         gap, rounding, deviation, off, allowed = (
             np.concatenate([getattr(one, name) for one in pieces], axis=-1) for name in cls._fields[:5]
         )
@@ -81,7 +84,7 @@ class Residuals(NamedTuple):
 
 
 def off_sums(x: FloatArray, families: Families) -> FloatArray:
-    """By how much the values ``x`` (..., nodes) of some families do not add up; (..., families)."""
+    """The difference between parents and their children's sums in the values ``x`` (..., nodes); (..., families)."""
     return np.abs(families.total(x[..., families.children]) - x[..., families.parents])
 
 
@@ -93,12 +96,12 @@ class Certificate:
         consistency: largest |sum of a family's children - parent|.
         most_negative: the smallest value if it is below 0 and the estimate is to be non-negative, else 0.
         kkt: largest violation of the program's optimality (Karush, Kuhn, Tucker) conditions. All in counts.
-        scale: the largest absolute value and ``noise``: the largest standard deviation, beside which they may be
-            read.
+        scale: the largest absolute value, with which the residuals may be compared.
+        noise: the largest standard deviation, with which the residuals may be compared.
         deviations: the largest residual beyond what rounding of float64 accounts for, in standard deviations of the
             node's own noise; infinite where a sum, a sign or an exact value is off by more than rounding.
-        worst_node: where that is.
-        tolerance: how large it may be.
+        worst_node: the node where the largest residual is.
+        tolerance: how large ``deviations`` may be.
 
     Examples:
         >>> estimate.certificate.kkt < 1e-6, estimate.certificate.deviations <= estimate.certificate.tolerance
@@ -167,7 +170,7 @@ def worst_of(certificates: Sequence[Certificate]) -> Certificate:
 
 
 def require_certificate(certificate: Certificate, geography: Geography, method: str, engine: str) -> None:
-    """Raises `ProjectionError` naming the worst node where a certificate does not hold, or values pass 2^53."""
+    """Raises `ProjectionError` naming the worst node where a certificate does not hold, or values exceed 2^53."""
     if not certificate.holds() or certificate.scale > LARGEST_WHOLE:
         raise ProjectionError(
             f"{method} by {engine}: the certificate does not hold at {geography.describe(certificate.worst_node)}: "
@@ -178,17 +181,15 @@ def require_certificate(certificate: Certificate, geography: Geography, method: 
 
 
 def _worse(one: tuple[float, int], other: tuple[float, int]) -> tuple[float, int]:
-    """The larger number, with its node; of equals the first."""
+    """The larger number, with its node; the first of equal ones."""
     return other if other[0] > one[0] else one
 
 
 def _beyond(
     residual: FloatArray, rounding: FloatArray, deviation: FloatArray | None = None, first: int = 0
 ) -> tuple[float, int]:
-    """The largest part of a residual that rounding does not account for, in deviations, and at which node, counted from
-    ``first``.
-
-    Infinite where there is no deviation, or no number.
+    """The largest residual beyond rounding, in standard deviations, and its node, counted from ``first``. Infinite
+    where there is no standard deviation, or no number.
     """
     over = np.flatnonzero(~(residual <= rounding))
     if len(over) == 0:

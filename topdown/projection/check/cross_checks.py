@@ -1,7 +1,7 @@
-"""Second solutions: what a release rests on is solved again by cvxpy, all of it or a sample, and may not differ.
+"""Second solutions: the programs of a release are solved again by cvxpy, all of them or a sample, and must agree.
 
-A tree of cells is solved again as a whole, or subtrees of a large one; of histograms families, all of a small tree and
-some of a large one.
+For cells the tree is solved again as a whole, or subtrees of a large one; for histograms families are solved again, all
+of a small tree and some of a large one.
 """
 
 from __future__ import annotations
@@ -34,43 +34,48 @@ WHOLE = 10_000
 """Trees of up to this many nodes are solved a second time as a whole."""
 
 _MOST_NODES, _PART_OF_RUN = 60_000, 120
-"""So many nodes, counted with every cell that is solved again, take about half a second; of a large release so many of
-all its counts take a tenth of the time that the release does. The cells are as many as stay within either."""
+"""The most nodes, counted for every cell that is solved again: about half a second. For a large release one in so many
+of all counts: about a tenth of the release's time. The larger of both limits the number of cells.
+"""
 _A_PROGRAM = 1_000
-"""A program takes as long as so many nodes more."""
+"""The fixed cost of a program, in nodes."""
 
 _BOUNDED: dict[str, dict[str, Any]] = {"OSQP": {"max_iter": 2_000}, "SCS": {"max_iters": 20_000}}
-"""Steps after which a solver is asked for no more. OSQP takes some hundred; now and then it does not end, and what it
-then has is compared as it is, or another solver is asked."""
+"""Limits on the steps of solvers. OSQP usually needs a few hundred; where it does not end, its last values are
+compared, or another solver is tried.
+"""
 
 _FAMILIES = 20
 _LARGEST_PART = WHOLE // 4
 _PARTS_AGAIN = 4
-"""In so many parts of a release families are solved again: what that takes does not depend on how many there are."""
+"""In so many parts of a release families are solved again, however many parts there are."""
 
 _VARIABLES, _MOST_VARIABLES, _PART_OF_FAMILIES = 1_500, 3_000, 3_000
-"""Children times cells of the families that are solved again: the first take a second. Of a large release they are one
-in so many (the third) of all, up to the second."""
+"""Children times cells of the families that are solved again: at least the first number, which takes a second; for a
+large release one in so many (the third) of all, up to the second.
+"""
 _LARGEST_FAMILY = 1_000
-"""Children times cells of one of them; or half of all of them, where that is more."""
+"""The most children times cells of a single family; or half of all of them, where that is more."""
 
 ROBUST = ("CLARABEL", "SCS")
-"""Who is asked, one after the other, where a solver gives up or disagrees: slower, each exact where others are not."""
+"""The solvers that are tried, in order, where a solver fails or disagrees: slower, but more exact on hard programs."""
 
 TOLERANCE = 1e-4
 """The largest difference beyond rounding, in standard deviations of the node's own noise, that is accepted."""
 
 FAMILY_TOLERANCE = 1e-3
-"""The largest difference of a child's histogram that is accepted, as a distance in standard deviations: the root of
-d' P d, in which directions count that were measured."""
+"""The largest accepted difference of a child's histogram, in standard deviations: the root of d' P d, which counts only
+directions that were measured.
+"""
 
 
 @dataclass(frozen=True)
 class CrossCheck:
     """How far a second solution by cvxpy is from an estimate.
 
-    ``scope``: what was solved again, in words. ``nodes``: how many nodes. ``largest_difference``: in counts, where it
-    comes nearest to what is accepted. ``tolerance``: the difference that is accepted there, in counts.
+    ``scope``: what was solved again, in words. ``nodes``: how many nodes. ``largest_difference``: the difference in
+    counts at the node where it is largest relative to the tolerance. ``tolerance``: the accepted difference there, in
+    counts.
     """
 
     solver: str
@@ -86,8 +91,9 @@ class CrossCheck:
 
     @classmethod
     def together(cls, checks: Sequence[CrossCheck]) -> CrossCheck:
-        """Those of pieces of one release as one: its numbers are those of the piece that comes nearest to what is
-        accepted, or exceeds it most."""
+        """The checks of pieces of one release as one, with the numbers of the piece whose difference is largest
+        relative to its tolerance.
+        """
         worst = max(checks, key=lambda one: Difference(one.largest_difference, one.tolerance).ratio)
         return replace(
             worst,
@@ -98,27 +104,29 @@ class CrossCheck:
 
 
 class Difference(NamedTuple):
-    """A difference beside what is accepted for it, in counts."""
+    """A difference and its tolerance, in counts."""
 
     counts: float
     accepted: float
 
     @property
     def ratio(self) -> float:
-        """What is not a number agrees with nothing."""
+        """The difference relative to its tolerance; infinite for NaN."""
         if np.isnan(self.counts):
             return np.inf
         return self.counts / self.accepted if self.accepted > 0 else np.inf if self.counts > 0 else 0.0
 
 
 _Problem = Callable[[str], Difference]
-"""A program that a solver, by its name, solves again: the difference that comes nearest to what is accepted, or exceeds
-it most. Raises `ProjectionError` where the solver fails."""
+"""Solves a program again by the solver of a given name, and returns the difference that is largest relative to its
+tolerance. Raises `ProjectionError` where the solver fails.
+"""
 
 
 def _solved_again(problems: Sequence[_Problem], solver: str, scope: str, nodes: int) -> CrossCheck:
-    """All ``problems`` by ``solver``, or by another that `_by_any` asks: the one that comes nearest to what is
-    accepted, or exceeds it most. Raises `ProjectionError` where all solvers fail at one."""
+    """Solve all ``problems`` by ``solver``, or another one of `_by_any`, and return the largest difference relative to
+    its tolerance. Raises `ProjectionError` where all solvers fail at one.
+    """
     found = [_by_any(problem, solver.upper()) for problem in problems] or [(Difference(0, 0), solver.upper())]
     worst, _ = max(found, key=lambda one: one[0].ratio)
     solvers = ", ".join(dict.fromkeys(name for _, name in found))
@@ -126,8 +134,9 @@ def _solved_again(problems: Sequence[_Problem], solver: str, scope: str, nodes: 
 
 
 def _by_any(problem: _Problem, solver: str) -> tuple[Difference, str]:
-    """The difference by ``solver``, with its name; where it gives up or disagrees others are asked, Clarabel and SCS,
-    and it is the smallest. Raises `ProjectionError` where all fail."""
+    """The difference by ``solver``, with its name. Where it fails or disagrees Clarabel and SCS are tried, and the
+    smallest difference is returned. Raises `ProjectionError` where all fail.
+    """
     best: tuple[Difference, str] | None = None
     failed: ProjectionError | None = None
     for name in dict.fromkeys([solver, *ROBUST]):
@@ -161,13 +170,13 @@ def cross_check(
     """Solve ``estimate``'s program again by cvxpy with ``solver`` and compare: of the cells alone, or non-negative
     histograms of several queries or within ``limits``, family by family (`cross_check_families`).
 
-    A tree of up to 10,000 nodes is solved whole; of a larger one a random sample of subtrees, each with its root
-    held at the estimate's value (which leaves the optimum below it unchanged in every method): one of every level
-    where subtrees are small enough, and up to 20 families of leaves (2,500 members of a larger one, whose sum is
-    held). Of many cells some are solved, as many as take half a second or, of a large release, a tenth of its time,
-    by numbers of nodes and cells alone. ``rng`` chooses the sample. Differences are judged node by node, beside its
-    own noise and what float64 resolves there. Raises `ConfigError` for a method that cannot state its program,
-    `ProjectionError` when all solvers fail.
+    A tree of up to 10,000 nodes is solved whole; of a larger one a random sample of subtrees, each with its root held
+    at the estimate's value (which leaves the optimum below it unchanged in every method): one of every level where
+    subtrees are small enough, and up to 20 families of leaves (2,500 members of a larger one, whose sum is held). Of
+    many cells only some are solved: as many as take half a second or, for a large release, a tenth of its time,
+    estimated from the numbers of nodes and cells. ``rng`` chooses the sample. Differences are judged node by node,
+    relative to the node's noise and to the rounding of float64 there. Raises `ConfigError` for a method that cannot
+    state its program, `ProjectionError` when all solvers fail.
     """
     seed, method = np.random.default_rng() if rng is None else rng, method_named(estimate.method)
     if measurements.others or limits is not None:
@@ -175,7 +184,7 @@ def cross_check(
         above = [Sparse(np.flatnonzero(row), row[row > 0]) for row in estimate.values[: descent.tree.n_families]]
         return cross_check_families(descent, method, above, solver=solver, rng=seed)
     trees = list(_parts(measurements, estimate, seed))
-    # An impossible cell is 0, and has no program.
+    # A structural zero is 0, and has no program.
     possible = measurements.schema.possible_cells()
     cells = _some_cells(possible, [part.geography.tree for part, _ in trees], measurements.geography.n_nodes, seed)
     parts = [_problem_of(part, estimate, nodes, cells) for part, nodes in trees]
@@ -208,10 +217,12 @@ def cross_check_families(
     rng: np.random.Generator | None = None,
 ) -> CrossCheck:
     """Solve families of ``method`` again by cvxpy with ``solver``, each beneath its parent's of ``histograms``, and
-    compare; of a family in which some queries are settled first every pass, beneath what those before it fixed.
+    compare. In a family where some queries are made non-negative first, every pass is solved again, given the passes
+    before it.
 
-    In random order as many as have 1,500 variables together (children times cells), none of more than 1,000; of a large
-    release a part of its own, up to 3,000 and 1,500. The root alone counts as a family. Raises as `cross_check` does.
+    Families are taken in random order up to 1,500 variables together (children times cells), none of more than 1,000;
+    for a large release in proportion to its size, up to 3,000 and 1,500. The root alone counts as a family. Raises as
+    `cross_check` does.
     """
     programs, total, largest = _programs(descent, histograms, np.random.default_rng() if rng is None else rng)
     scope = "every family"
@@ -231,12 +242,12 @@ def solved_again(
     """A second solution of every program by cvxpy with ``solver``, where there is one. Raises `ProjectionError` where
     they disagree.
 
-    What is looked at in a large tree is drawn from streams of their own under the key of ``ties``, so that the same
-    release, written again, is the same bytes, and the bits that break ties are no others than before.
+    The sample of a large tree is drawn from streams of its own under the key of ``ties``, so that the same release,
+    written again, has the same bytes, and the bits that break ties do not change.
     """
     checks = {}
     for name, estimate in estimates.items() if solver is not None else ():
-        # The certificate of least-squares histograms is computed from the queries, not as they were solved.
+        # The certificate of least-squares histograms is computed from the queries, independently of the solution.
         if estimate.nonnegative or not measurements.others:
             rng = generator(ties.spawn("cross-check", name))
             within = limits if estimate.nonnegative else None
@@ -255,7 +266,7 @@ def families_again(
 ) -> CrossCheck:
     """A second solution by cvxpy of families beneath whole ``histograms``, root first, as `solved_again` of estimates.
 
-    ``piece``: of which piece of the tree they are, in words, and the name of the stream that chooses there. Raises
+    ``piece``: a description of the piece of the tree, and the name of the stream that chooses the sample there. Raises
     `ConfigError` for a method that cannot state its program, `ProjectionError` where they disagree.
     """
     called, name = piece
@@ -267,14 +278,15 @@ def families_again(
 
 
 def parts_again(n_parts: int, ties: KeyedSource) -> frozenset[int]:
-    """The parts of a release in so many parts of which families are solved again: four, or all of fewer, chosen by a
-    stream of its own under the key of ``ties``."""
+    """Which parts of a release have families solved again: four of them, or all where there are fewer, chosen by a
+    stream of its own under the key of ``ties``.
+    """
     rng = generator(ties.spawn("cross-check", "parts"))
     return frozenset(rng.permutation(n_parts)[:_PARTS_AGAIN].tolist())
 
 
 def require_agreement(checks: Mapping[str, CrossCheck]) -> None:
-    """Refuse a second solution that is not the first. Raises `ProjectionError`."""
+    """Refuse a second solution that disagrees with the first. Raises `ProjectionError`."""
     for name, found in checks.items():
         if not found.agrees:
             raise ProjectionError(
@@ -284,7 +296,7 @@ def require_agreement(checks: Mapping[str, CrossCheck]) -> None:
 
 
 def say_agreement(stages: Stages, checks: Mapping[str, CrossCheck]) -> None:
-    """Say of every second solution how near it is."""
+    """Report the largest difference of every second solution."""
     for name, found in checks.items():
         stages.say(
             f"checked   {name.replace('_', '-')}: cvxpy agrees to {found.largest_difference:.1e} on {found.scope}"
@@ -292,14 +304,14 @@ def say_agreement(stages: Stages, checks: Mapping[str, CrossCheck]) -> None:
 
 
 def generator(source: KeyedSource) -> np.random.Generator:
-    """A stream of random numbers for what is looked at, from its key."""
+    """A stream of random numbers that chooses samples, from its key."""
     return np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
 
 
 def _parts(
     measurements: Measurements, estimate: Estimate, rng: np.random.Generator
 ) -> Iterator[tuple[Measurements, IntArray]]:
-    """What is solved again: measurements on trees, and the numbers of their nodes."""
+    """The trees that are solved again: their measurements, and the numbers of their nodes."""
     if measurements.geography.n_nodes <= WHOLE:
         yield measurements, np.arange(measurements.geography.n_nodes)
         return
@@ -316,8 +328,7 @@ def _problem_of(part: Measurements, estimate: Estimate, nodes: IntArray, cells: 
 
 
 def _cells_apart(problem: Problem, values: FloatArray, method: Method, solver: str) -> Difference:
-    """How far ``values`` (cells x nodes) are from a second solution at the node where that is most, beside what is
-    accepted."""
+    """The largest difference of ``values`` (cells x nodes) from a second solution, relative to its tolerance."""
     from topdown.projection.check import cvxpy_programs
 
     program = method.stated(method.for_cells().program, problem)
@@ -332,10 +343,10 @@ def _cells_apart(problem: Problem, values: FloatArray, method: Method, solver: s
 
 
 class Resolution(NamedTuple):
-    """How near to each other two correct solutions of a program lie: what float64 resolves at every node, and a solver.
+    """How much two correct solutions of a program may differ at every node, by rounding and by a solver's inexactness.
 
-    ``rounding``: what of a value rounding may account for, in counts; ``deviation``: the standard deviation in which
-    a solver's inexactness is to be counted: the node's own, and its share of its parent's. Both (..., nodes).
+    ``rounding``: the largest rounding error of a value, in counts; ``deviation``: the standard deviation relative to
+    which a solver's inexactness is judged: the node's own, and its share of its parent's. Both (..., nodes).
     """
 
     rounding: FloatArray
@@ -343,8 +354,8 @@ class Resolution(NamedTuple):
 
 
 def resolution(x: FloatArray, values: FloatArray, variance: FloatArray, tree: Tree, *, by_family: bool) -> Resolution:
-    """The resolution of ``x`` (..., nodes), the projection of ``values`` with ``variance``: carried through the tree as
-    the projection carries errors, up into the estimates of parents, down as shares of what a family has too much.
+    """The resolution of ``x`` (..., nodes), the projection of ``values`` with ``variance``: propagated through the tree
+    as the projection propagates errors: up into the estimates of parents, and down as shares of a family's discrepancy.
 
     ``by_family``: whether children were projected by their own measurements alone, and not by all that is below them.
     """
@@ -390,7 +401,7 @@ def _subtree(
 ) -> tuple[Measurements, IntArray]:
     """The measurements below ``node``, whose own value is held at the estimate's, and the nodes' numbers.
 
-    Of a family of leaves that is too large to solve, some members, whose sum is held: nothing else binds them.
+    Of a family of leaves that is too large to solve, some members, whose sum is held: they have no other constraint.
     """
     whole = measurements.geography
     tree, nodes = whole.tree.subtree(node)
@@ -408,14 +419,15 @@ def _subtree(
 
 
 _Program = tuple[Family, tuple[Query, ...]]
-"""A family's program, and the queries that are settled first in it."""
+"""A family's program, and the queries that are made non-negative first in it."""
 
 
 def _programs(
     descent: Descent, histograms: Sequence[Sparse], rng: np.random.Generator
 ) -> tuple[list[_Program], int, int]:
-    """Programs of families in random order, how many families there are with records, with the root alone, and up to
-    how many variables families were taken."""
+    """Programs of families in random order, the number of families with records (the root alone included), and the most
+    variables of a family that were taken.
+    """
     tree = descent.tree
     sizes = np.diff(tree.child_offsets)
     cells = np.array([len(one.cells) for one in histograms[: tree.n_families]], np.int64)
@@ -425,7 +437,7 @@ def _programs(
     largest = max(_LARGEST_FAMILY, left // 2)
     able = there[variables[there] <= largest]
     found: list[_Program] = []
-    # A tree that is a part of another has no root of its own.
+    # A tree that is a part of another has no real root.
     roots = int(len(histograms) > 0 and len(histograms[0].cells) > 0)
     if roots and len(descent.cells) <= largest:
         left -= len(descent.cells)
@@ -444,7 +456,7 @@ def _program(descent: Descent, tree: Tree, parent: int, above: Sparse) -> _Progr
 
 
 def _family_apart(family: Family, first: Sequence[Query], whole_total: bool, method: Method, solver: str) -> Difference:
-    """How far a child's two solutions are apart where that is most standard deviations, in the pass where it is."""
+    """The largest distance between a child's two solutions, in standard deviations, over children and passes."""
     from topdown.projection.check import cvxpy_programs
 
     own = method.for_families()

@@ -1,11 +1,11 @@
-"""The same programs stated in cvxpy, for any solver: what the tree engine is compared with.
+"""The programs stated in cvxpy, for any solver, with which the tree engine is compared.
 
 Every program is the least sum of squares |D x - a|^2 where equations, bounds and limits hold: of the cells alone, over
 the whole tree or level by level; of histograms of which queries were measured; of one family of non-negative ones. The
-unknowns are steps from a place to start, the cells' in units of their standard deviations, so that all numbers that a
-solver sees are of the size of the noise whatever the counts are; what sums lack is added up exactly before it is
-rounded. What a solver finds is moved onto its sums and bounds, which solvers meet to a tolerance only. Where unmeasured
-nodes leave the minimiser open, it is moved to the one that the tree engine takes.
+unknowns are differences from a starting point, for cells in units of their standard deviations, so that all numbers of
+a solver have the size of the noise whatever the counts are; the right sides of sums are computed exactly before they
+are rounded. A solver's result is moved onto its sums and bounds, which solvers meet only to a tolerance. Where
+unmeasured nodes leave the minimiser undetermined, it is moved to the one that the tree engine takes.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from topdown.workload import Query, Schema
 cp: Any = cvxpy  # ships no usable types
 
 _EMPTY = 1e-9
-"""Families with less than this many deviations to share out have nothing to share out."""
+"""Families with a total below this many standard deviations count as empty."""
 
 _FAR = 1e4
-"""Bounds so many deviations away from the measurement are looked at only if a solution without them breaks one."""
+"""Bounds so many standard deviations away from the measurement are only used if a solution without them violates one.
+"""
 
 _TIGHT: dict[str, dict[str, Any]] = {
     "OSQP": {"eps_abs": 1e-10, "eps_rel": 1e-10, "max_iter": 200_000, "polishing": True, "adaptive_rho_interval": 50},
@@ -51,10 +52,10 @@ _TIGHT: dict[str, dict[str, Any]] = {
 
 
 _EMPTY_CELL = 1e-4
-"""Cells below this, in units of the noise, are taken for 0 in what a solver found."""
+"""Cells of a solver's result below this, in units of the noise, count as 0."""
 
 _NOTHING = 1e-12
-"""Part of the largest eigenvalue or pivot below which one is rounding."""
+"""Eigenvalues and pivots below this part of the largest one are rounding."""
 
 
 class Statement(NamedTuple):
@@ -72,8 +73,9 @@ class Statement(NamedTuple):
     most: FloatArray | None = None
 
     def solved(self, solver: CvxpySolver) -> FloatArray:
-        """By cvxpy with ``solver``. Raises `ProjectionError` where it is not installed, fails, or does not report an
-        optimal solution."""
+        """The solution by cvxpy with ``solver``. Raises `ProjectionError` where it is not installed, fails, or does not
+        report an optimal solution.
+        """
         e = cp.Variable(self.design.shape[1])
         constraints = []
         if self.equations.shape[0]:
@@ -126,7 +128,7 @@ def _level_by_level(
         near = _centred(near, np.isfinite(var), totals, families)
         found = _quadratic(near, var, unit[c], _sums(families.sizes), totals, bound, solver)
         found = _onto_sums(found, v[c], totals, bound, families)
-        # Of unmeasured children the program fixes the sum alone: the nearest to ``y`` with this sum.
+        # For unmeasured children the program determines only the sum: take the values nearest to ``y`` with this sum.
         found, share = np.where(unmeasured[c], y[c], found), np.where(unmeasured[c], parts[c], 0.0)
         if bound is None:
             open_ends = np.maximum(families.total(share), 1.0)
@@ -138,9 +140,8 @@ def _level_by_level(
 
 
 def _centred(y: FloatArray, known: npt.NDArray[np.bool_], totals: FloatArray, families: Families) -> FloatArray:
-    """``y`` with an equal share, for each child that is not ``known``, of what its family has left: a place to start.
-
-    No more than that, since the program holds no term of it.
+    """A starting point: ``y`` with an equal share of the family's remainder for each child that is not ``known``. The
+    program has no term for these children.
     """
     unknown = families.total((~known).astype(np.int64))
     rest = np.maximum(totals - families.total(np.where(known, y, 0.0)), 0.0) / np.maximum(unknown, 1)
@@ -150,10 +151,12 @@ def _centred(y: FloatArray, known: npt.NDArray[np.bool_], totals: FloatArray, fa
 def _onto_sums(
     x: FloatArray, v: FloatArray, totals: FloatArray, lower: FloatArray | None, families: Families
 ) -> FloatArray:
-    """``x`` (children,) within its bounds, what families lack shared out among those inside, as the noise would be."""
+    """``x`` (children,) within its bounds, with each family's difference divided among the children inside their
+    bounds, in proportion to their variances.
+    """
     x = x if lower is None else np.maximum(x, lower)
     inside = np.ones(len(x), np.bool_) if lower is None else x > lower
-    # A family with all of its children at their bounds has next to nothing; any child may have it.
+    # A family with all of its children at their bounds has nearly nothing left; any child may have it.
     inside |= families.spread(families.total((inside & (v > 0)).astype(np.int64)) == 0)
     unmeasured = inside & np.isinf(v)
     some = families.spread(families.total(unmeasured.astype(np.int64)) > 0)
@@ -173,7 +176,7 @@ def _settle_empty(
 
 
 def _under_full(y: FloatArray, v: FloatArray, lower: FloatArray, tree: Tree) -> npt.NDArray[np.bool_]:
-    """Nodes below exact ones that have nothing to spare beyond the exact values below them."""
+    """Nodes below exact ones that equal the sum of the exact values below them."""
     full = np.zeros(len(y), np.bool_)
     small = _EMPTY * _largest_deviation(v)
     for families in tree.families_down():
@@ -198,7 +201,7 @@ def _whole_tree(y: FloatArray, v: FloatArray, problem: Problem, lower: FloatArra
         bound[tree.leaves] = 0.0
         if problem.lower is not None:
             y, v = _settle_empty(y, v, lower, _under_full(y, v, lower, tree))
-    # Where a node is not measured the place to start is what those that are leave to it.
+    # The starting point of an unmeasured node is the remainder of the measured ones.
     y = np.where(np.isinf(v), least_squares(y, np.where(np.isinf(v), v, 0.0), tree), y)
     low = bound if problem.nonnegative else None
     x = _quadratic(y, v, own_variance(v, tree), sums, np.zeros(tree.n_families), low, solver)
@@ -206,9 +209,12 @@ def _whole_tree(y: FloatArray, v: FloatArray, problem: Problem, lower: FloatArra
     for families in tree.families_down():
         c, p = families.children, families.parents
         x[c] = _onto_sums(x[c], noise[c], x[p], lower[c] if problem.nonnegative else None, families)
-    # Of unmeasured leaves the program may fix the sum alone: they share it equally.
+    # For unmeasured leaves the program may determine only the sum: they share it equally, and everything else is
+    # unchanged.
     open_ends = open_leaves(v, tree)
-    return x if open_ends is None else least_squares(x, np.where(open_ends > 0, np.inf, 0.0), tree)
+    if open_ends is None:
+        return x
+    return np.where(open_ends > 0, least_squares(x, np.where(open_ends > 0, np.inf, 0.0), tree), x)
 
 
 def consistency_matrix(tree: Tree) -> sp.csr_array:
@@ -225,7 +231,7 @@ def _sums(sizes: IntArray) -> sp.csr_array:
 
 
 def _lacking(sums: sp.csr_array, y: FloatArray, totals: FloatArray) -> FloatArray:
-    """totals - sums y, rounded once: differences of large numbers, which the solver never sees."""
+    """totals - sums y, rounded once: the differences are taken before the solver, which would lose their digits."""
     terms = -sums.data * y[sums.indices]
     bounds = itertools.pairwise(sums.indptr.tolist())
     return np.array(
@@ -251,14 +257,14 @@ def _quadratic(
         return y
     low = np.full(len(free), -np.inf) if lower is None else ((lower - y) / np.where(size > 0, size, 1.0))[free]
     scaled = sums[:, free] @ sp.diags_array(size[free])
-    # A constraint among exact values only holds or does not hold; the solver has nothing to say about it.
+    # A constraint among exact values either holds or not; no solver is needed.
     active = np.flatnonzero(np.diff(scaled.indptr) > 0)
     # Every sum in units of its largest residual: a solver's tolerances are absolute.
     largest = scaled[active].max(axis=1).toarray().ravel()
     design = sp.eye_array(len(free), format="csr")[np.flatnonzero(np.isfinite(v[free]))]
     equations = sp.diags_array(1.0 / largest) @ scaled[active]
     program = Statement(design, np.zeros(design.shape[0]), equations, _lacking(sums, y, totals)[active] / largest)
-    # Bounds of large counts are far away, and tell a solver of nothing but their size.
+    # Bounds of large counts are never active, and their size would only make the program ill-conditioned.
     near = low > -_FAR
     e = program._replace(low=np.where(near, low, -np.inf)).solved(solver)
     if (e < low)[~near].any():
@@ -344,7 +350,7 @@ def _least_squares(
     gap = weight * (values[~exact] - noisy @ start)
     program = Statement(sp.diags_array(weight) @ noisy, gap, binding, aim - binding @ start)
     moved = program.solved(solver)
-    # Of the minimisers the one of least norm: the same fitted answers and sums, nothing else.
+    # Among the minimisers the one of least norm, with the same fitted answers and sums.
     both = sp.vstack([noisy, binding], format="csr")
     found = lsmr(both, both @ (start + moved), atol=1e-14, btol=1e-14, conlim=0, maxiter=100_000)[0]
     return np.asarray(found)
@@ -354,8 +360,8 @@ def _least_squares(
 
 
 def solve_family(family: Family, solver: CvxpySolver) -> Solved:
-    """The family's program with its multipliers: the solver's where there are conditions, and else those that the
-    solution's free cells ask for. Raises `ProjectionError` as `Statement.solved` does.
+    """The solution of the family's program with its multipliers: from the solver where there are conditions, else from
+    the equations of the free cells. Raises `ProjectionError` as `Statement.solved` does.
     """
     x = family_solution(family, solver)
     return Solved(x, *_multipliers(family, x))
@@ -394,9 +400,8 @@ def family_solution(family: Family, solver: CvxpySolver) -> FloatArray:
 
 
 def _equations(family: Family, exact: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
-    """Sums, exact answers and closed cells as equations of all cells, those left out that follow from others.
-
-    Interior point methods want them independent.
+    """Sums, exact answers and closed cells as equations of all cells, without those that follow from others: interior
+    point methods need independent equations.
     """
     conditions, count = family.conditions, len(family.known.g)
     cells = len(family.cells)
@@ -439,7 +444,7 @@ def _multipliers(family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]
         aims.append(slope[c, k] / unit[c, k])
     matrix, aim = np.array(design).reshape(-1, cells + len(places)), np.array(aims)
     if places:
-        # Up where an answer is at its least, down where it is at its most.
+        # Positive where an answer is at its least, negative where it is at its most.
         signs = [(-np.inf if at_most[place] else 0.0, np.inf if at_least[place] else 0.0) for place in places]
         lower, upper = (
             np.array([*[end] * cells, *ends])
@@ -451,10 +456,10 @@ def _multipliers(family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]
     rows = np.zeros(conditions.low.shape)
     for (c, j), place in places.items():
         rows[c, j] = found[place]
-    # Where all children are next to nothing, what lets none of them grow.
+    # Where all children are nearly 0, a multiplier that lets none of them grow.
     least = np.where(conditions.allowed, slope - rows @ conditions.rows, np.inf).min(axis=0)
     if family.total is None:
-        return np.zeros(cells), rows  # what nothing asks for may be anything in ``found``
+        return np.zeros(cells), rows  # components that no equation determines may be anything in ``found``
     return np.where(free.any(axis=0), found[:cells], least), rows
 
 
@@ -462,7 +467,9 @@ def _multipliers(family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]
 
 
 def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: CvxpySolver) -> FloatArray:
-    """What ``unknown`` is where ``objective`` is least. Raises `ProjectionError` where ``solver`` does not find it."""
+    """The value of ``unknown`` at the least ``objective``. Raises `ProjectionError` where ``solver`` does not
+    find it.
+    """
     program = cp.Problem(cp.Minimize(objective), constraints)
     try:
         _solve(program, solver.name, _TIGHT.get(solver.name, {}) | solver.options)
@@ -479,7 +486,7 @@ def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: Cvx
 
 
 def _solve(program: cp.Problem, solver: str, options: dict[str, Any]) -> None:
-    """``program.solve``, except that an interrupt that the solver took for itself, as OSQP does, is passed on."""
+    """``program.solve``, except that an interrupt that a solver catches, as OSQP does, is raised again."""
     own = {name: value for name, value in options.items() if name != "verbose"}
     data, chain, inverse = program.get_problem_data(solver, solver_opts=own)
     found = chain.solve_via_data(program, data, verbose=bool(options.get("verbose")), solver_opts=own)

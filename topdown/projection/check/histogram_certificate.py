@@ -1,8 +1,9 @@
-"""Whether histograms solve their least-squares program, computed from the queries and not from how it was solved.
+"""Certificates that histograms solve their least-squares program, computed from the queries, independently of the
+solver.
 
-The gradient at a node is the sum over its queries of A'(A x - y) / v. The program is solved where the multipliers of
-the families' sums can be read off: going up, what a family's multiplier must be so that every child's equation holds;
-exact answers leave it free along their own rows.
+The gradient at a node is the sum over its queries of A'(A x - y) / v. The program is solved where multipliers of the
+families' sums exist: going up, a family's multiplier must make every child's equation hold; exact answers leave it free
+along their own rows.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from topdown.projection.histograms.least_squares import Measured
 from topdown.workload import DETAILED, Query
 
 _ROUNDING = 64 * 2.0**-52
-"""What rounding may be of a value, rotated there and back and added up through the levels."""
+"""The relative rounding error of a value that was rotated, rotated back, and added up through the levels."""
 
 _NUMBERS_AT_ONCE = 1 << 22
 
 _NOTHING = 1e-9
-"""Part of a projector's eigenvalue, 0 or 1 but for rounding, that counts as nothing."""
+"""A projector's eigenvalue (0 or 1, but for rounding) below this counts as 0."""
 
 
 def histogram_optimality(
@@ -33,9 +34,10 @@ def histogram_optimality(
 ) -> Residuals:
     """Residuals of whole-tree (``upward``) or family-by-family least squares at histograms ``x`` (nodes x cells).
 
-    A node's is what its equation lacks in one block, times the variance of what was measured at and below it
-    there: how far it would move; of the block in which that is most standard deviations. At exact answers what they are
-    missed by. A family's sum may be off by what rounding makes of its members' largest cells and measurements.
+    A node's residual is that of its equation in one block, times the variance of what was measured at and below it
+    there, which is how far the node would move; of all blocks the one with the most standard deviations counts. At
+    exact answers it is the difference from them. A family's sum may be off by the rounding of its members' largest
+    cells and measurements.
     """
     gradient, cells = np.zeros_like(x), math.sqrt(x.shape[1])
     size = np.abs(x).max(axis=1)
@@ -71,8 +73,8 @@ def component_optimality(
 ) -> Residuals:
     """As `histogram_optimality`, over the whole tree, of one component's ``coordinates`` (nodes, copies, m).
 
-    ``largest``: of what was measured at every node the number that is furthest from 0 (`largest_of`). ``taken``: by
-    level what the answers say of it, from which the gradient is computed and not from how it was solved.
+    ``largest``: the largest absolute value that was measured at every node (`largest_of`). ``taken``: by level the
+    answers in the component's coordinates, from which the gradient is computed, independently of the solution.
     """
     size = np.abs(coordinates).max(axis=(1, 2), initial=0.0)
     cells = math.sqrt(components.schema.n_cells)
@@ -106,10 +108,10 @@ def component_optimality(
 
 
 class _Lacking(NamedTuple):
-    """What nodes lack, (nodes,) each, as `Residuals` has it; in place.
+    """The residuals of nodes, (nodes,) each, as in `Residuals`; updated in place.
 
-    ``most``: the largest number at every node, ``lost``: what rounding makes of its gradient, and ``is_exact``: whether
-    an answer at it is.
+    ``most``: the largest number at every node; ``lost``: the rounding error of its gradient; ``is_exact``: whether it
+    has an exact answer.
     """
 
     gap: FloatArray
@@ -121,22 +123,22 @@ class _Lacking(NamedTuple):
 
     @classmethod
     def of(cls, size: FloatArray, cells: float) -> _Lacking:
-        """Nothing so far, of numbers of a ``size`` (nodes,), and of the root of so many ``cells``."""
+        """Residuals of 0, for numbers of a ``size`` (nodes,), with a root of so many ``cells``."""
         nothing = (np.zeros_like(size) for _ in range(3))
         gap, deviation, lost = nothing
         return cls(gap, _ROUNDING * cells * size, deviation, np.array(size), lost, np.zeros(len(size), np.bool_))
 
     def hear(self, nodes: slice, variance: FloatArray, said: FloatArray, lost: FloatArray) -> None:
-        """Of a query's answers at ``nodes``: how large they are, and what terms of the gradient may be."""
+        """Take into account a query's answers at ``nodes``: their size, and the size of their terms in the gradient."""
         self.rounding[nodes] += _ROUNDING * said
         self.most[nodes] = np.maximum(self.most[nodes], said)
         self.is_exact[nodes] |= variance == 0
         self.lost[nodes] += _ROUNDING * lost * _precision(variance)
 
     def allow_for_sums(self, cells: float, tree: Tree) -> FloatArray:
-        """By how much families' sums (families,) may be off, and in place what is exact: the rounding of what they were
-        made of. What adds up to nothing was made of what was measured below it, beside it and above it, which may be
-        anything."""
+        """How much families' sums (families,) may be off by rounding, and, in place, the same for exact values. A sum
+        of 0 may have been computed from large measurements below, beside and above it.
+        """
         made, allowed = np.array(self.most), np.zeros(tree.n_families)
         for families in tree.families_up():
             below = families.total(made[families.children])
@@ -158,7 +160,9 @@ class _Lacking(NamedTuple):
             array[:] = np.where(more, new, array)
 
     def judged(self, x: FloatArray, allowed: FloatArray, tree: Tree) -> Residuals:
-        """With the sums of ``x`` (..., nodes), which may be off by what is ``allowed`` (families,)."""
+        """The residuals, with those of the sums of ``x`` (..., nodes), which may be off by what is ``allowed``
+        (families,).
+        """
         off = np.zeros(tree.n_families)
         for part in tree.parts_down():
             off[part.parents] = off_sums(x, part).max(axis=0)
@@ -167,12 +171,12 @@ class _Lacking(NamedTuple):
 
 
 def _precision(variance: FloatArray) -> FloatArray:
-    """1 / variance; 0 of what is exact."""
+    """1 / variance; 0 for exact values."""
     return np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
 
 
 def largest_of(measured: Measured) -> list[dict[Query, FloatArray]]:
-    """How far from 0 the furthest of every query's answers at a node (nodes,) is, by level; 0 where none was made."""
+    """The largest absolute value of all measured answers at a node (nodes,), by level; 0 where there are none."""
     return [
         {query: np.where(np.isfinite(variance), _furthest(values), 0.0) for query, (values, variance) in level.items()}
         for level in measured
@@ -180,7 +184,7 @@ def largest_of(measured: Measured) -> list[dict[Query, FloatArray]]:
 
 
 def _furthest(values: npt.NDArray[Any]) -> FloatArray:
-    """How far from 0 the furthest of each node's ``values`` is, some nodes at once: they may lie in files."""
+    """The largest absolute value of each node's ``values``; in batches, since they may be in files."""
     found = np.empty(len(values))
     for nodes in runs(slice(0, len(values)), max(1, _NUMBERS_AT_ONCE // values.shape[1])):
         some = values[nodes]
@@ -189,14 +193,13 @@ def _furthest(values: npt.NDArray[Any]) -> FloatArray:
 
 
 def _range_of(rows: FloatArray) -> FloatArray:
-    """The projector (k, k) onto what answers can be of a block's coordinates: the rest is other blocks'."""
+    """The projector (k, k) onto the answers that a block's coordinates can give; the rest belongs to other blocks."""
     return np.asarray(rows @ np.linalg.pinv(rows))
 
 
 def _lost(lost: FloatArray, tree: Tree, *, upward: bool) -> FloatArray:
-    """What rounding may make of the equations (nodes,), from what it makes of every node's gradient.
-
-    A family's multiplier is an average of what its children's equations say, with all that is below them.
+    """The rounding error of the equations (nodes,), from that of every node's gradient. A family's multiplier is an
+    average over its children's equations, with everything below them.
     """
     below = np.array(lost)
     found = np.array(lost)
@@ -217,7 +220,7 @@ def _block_residual(
     *,
     upward: bool,
 ) -> tuple[FloatArray, FloatArray]:
-    """The residuals (nodes,) of one block, whose gradient is (nodes, copies, m), and about its variance."""
+    """The residuals (nodes,) of one block, whose gradient is (nodes, copies, m), and its approximate variance."""
     information, exact = _strength(block, measured, tree)
     variance = _variance_below(information, exact, tree, upward=upward)
     eye = np.eye(block.size)
@@ -245,7 +248,9 @@ def _block_residual(
 
 
 def _settled(bound: FloatArray, tree: Tree) -> FloatArray:
-    """``bound`` with what is exact in all children of a node exact in the node: it is chosen before them."""
+    """``bound``, where a node is also exact in directions in which all its children are exact, since it is determined
+    before them.
+    """
     eye, found = np.eye(bound.shape[-1]), np.array(bound)
     for families in tree.families_up():
         free = _range(np.add.reduceat(eye - found[families.children], families.starts, axis=0))
@@ -254,7 +259,7 @@ def _settled(bound: FloatArray, tree: Tree) -> FloatArray:
 
 
 def _strength(block: Block, measured: Measured, tree: Tree) -> tuple[FloatArray, FloatArray]:
-    """Information per coordinate (nodes,) of what was measured, and of exact answers as matrices (nodes, m, m)."""
+    """The information per coordinate (nodes,) of noisy answers, and that of exact answers as matrices (nodes, m, m)."""
     information = np.zeros(tree.n_nodes)
     exact = np.zeros((tree.n_nodes, block.size, block.size))
     for index, level in enumerate(measured):
@@ -268,7 +273,9 @@ def _strength(block: Block, measured: Measured, tree: Tree) -> tuple[FloatArray,
 
 
 def _variance_below(information: FloatArray, exact: FloatArray, tree: Tree, *, upward: bool) -> FloatArray:
-    """About the variance (nodes,) of a coordinate by what was measured at and, with ``upward``, below every node."""
+    """The approximate variance (nodes,) of a coordinate from what was measured at and, with ``upward``, below every
+    node.
+    """
     with np.errstate(divide="ignore"):
         variance = 1.0 / information
     if upward:

@@ -1,9 +1,9 @@
-"""The multipliers of families' sums: what their children claim of them, and what these claims have in common.
+"""The multipliers of families' sums: the intervals in which the conditions of the children put them.
 
-A multiplier tau belongs to every family's sum. Each node of the family claims an interval in which tau has to lie for
-the node's own condition to hold up to a slack; these have a point in common if and only if one tau does for all. Slacks
-are in units of each node's own standard deviation and of what float64 resolves where the node stands, so that neither
-a vague sibling nor a large number elsewhere hides anything (docs/mathematics.md, "Certificates").
+Every family's sum has a multiplier tau. Each node of the family gives an interval in which tau has to lie for the
+node's own condition to hold up to a slack; the intervals intersect if and only if one tau suits all nodes. Slacks are
+in units of each node's own standard deviation plus the rounding of float64 at the node, so that neither a sibling with
+a large variance nor a large number elsewhere hides an error (docs/mathematics.md, "Certificates").
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ BoolArray = npt.NDArray[np.bool_]
 
 EPS = float(np.finfo(np.float64).eps)
 OWN = 4 * EPS
-"""Part of a value and its measurement that rounding of a difference and a product of them may come to."""
+"""The relative rounding error of a difference and a product of a value and its measurement."""
 
 _INSIDE = 64 * EPS
 
 
 class Claims(NamedTuple):
-    """What children say of their family's multiplier: that it lies from ``low`` to ``high``; all (..., children).
+    """The intervals, from ``low`` to ``high``, in which children put their family's multiplier; all (..., children).
 
-    ``reach``: how far the multiplier has moved the child. ``tried``: from where, if that was below 0. ``room``: its
-    variance, 0 where it does not move.
+    ``reach``: how far the multiplier has moved the child. ``tried``: the child's value before, where that was below 0.
+    ``room``: the child's variance, 0 where it does not move.
     """
 
     low: FloatArray
@@ -63,12 +63,13 @@ def _center(low: FloatArray, high: FloatArray) -> FloatArray:
 
 
 def pool(claims: Claims, families: Families, above: FloatArray, below: FloatArray, tree: Tree) -> Multiplier:
-    """What a family's children agree on, widened by what the rounding of their sum does to the multiplier.
+    """The intersection of the children's intervals, widened by the effect that rounding of their sum has on the
+    multiplier.
 
     ``above`` (..., families) and ``below`` (..., children): the absolute values of parents and children.
     """
     room = families.total(claims.room)
-    # Where nothing is left above 0, the sum that was matched was one of what the children had before.
+    # Where no child is above 0, the sum was matched with the children's values before they were set to 0.
     moved = families.total(claims.reach)
     if claims.tried.ndim:
         moved = np.maximum(moved, families.largest(claims.tried))
@@ -77,7 +78,7 @@ def pool(claims: Claims, families: Families, above: FloatArray, below: FloatArra
     sums = EPS * (8.0 + tree.n_levels + np.log2(families.sizes)) * mass
     width = np.divide(sums, room, out=np.zeros_like(sums), where=room > 0)
     low, high = families.largest(claims.low) - width, families.smallest(claims.high) + width
-    # Where the ends have crossed, a point just inside the upper one, for which those speak that have something.
+    # Where the ends have crossed, a point just inside the upper end, which children above 0 determine.
     crossed = low > high
     inside = high - 0.5 * width
     return Multiplier(np.where(crossed, inside, low), np.where(crossed, inside, high), sums, width, mass)
@@ -86,8 +87,8 @@ def pool(claims: Claims, families: Families, above: FloatArray, below: FloatArra
 class NodeConditions(NamedTuple):
     """x = y - v tau, or x = max(0, y - v tau), at nodes; all arrays (..., nodes).
 
-    ``aim``: y - x, 0 where not measured. ``unit``: v, in what the node counts where not measured, 0 where exact;
-    ``unmeasured``: which are, None where every node is measured with noise. ``rounding`` of the condition,
+    ``aim``: y - x, 0 where not measured. ``unit``: v; where not measured, the variance that the node is given; 0 where
+    exact; ``unmeasured``: which are, None where every node is measured with noise. ``rounding`` of the condition,
     ``deviation`` of the node. ``empty``: which count as 0.
     """
 
@@ -117,13 +118,12 @@ class NodeConditions(NamedTuple):
         return cls(x, aim, unit, unmeasured, np.where(unmeasured, 0.0, rounding), deviation, empty)
 
     def at(self, nodes: slice) -> NodeConditions:
-        """Those of some nodes."""
+        """The conditions of some nodes."""
         return NodeConditions(*(None if a is None else a[..., nodes] for a in self))  # type: ignore[arg-type]
 
     def claims(self, slack: float) -> Claims:
-        """What nodes as children say of their families' multipliers.
-
-        An empty one only says that tau is large enough; an unmeasured one that it is 0; an exact one nothing.
+        """The intervals in which nodes, as children, put their families' multipliers. An empty node only needs tau to
+        be large enough; an unmeasured one needs tau = 0; an exact one allows any tau.
         """
         width = self.rounding + slack * self.deviation
         reach, room = np.abs(self.aim), self.unit
@@ -143,7 +143,7 @@ class NodeConditions(NamedTuple):
         return Claims(low, np.where(self.empty, np.inf, high), reach, tried, np.where(self.empty, 0.0, room))
 
     def gap(self, tau: FloatArray) -> FloatArray:
-        """How far nodes are from y - v tau; those that count as 0 lack only what they should have more."""
+        """The distance of nodes from y - v tau; for those that count as 0, only how much larger they should be."""
         lack = self.aim - self.unit * tau
         if not self.empty.any():
             return np.abs(lack)
@@ -191,18 +191,18 @@ class InnerNodes(NamedTuple):
         return cls(exact, away, weight, loose, weight * (x - y), rounding, *(np.zeros(x.shape) for _ in range(10)))
 
     def keep(self, nodes: slice, found: Multiplier, room: FloatArray, tried: FloatArray) -> None:
-        """What the children of ``nodes`` agreed on."""
+        """Keep the intervals of the children of ``nodes``."""
         self.low[..., nodes], self.high[..., nodes] = found.low, found.high
         self.width[..., nodes], self.room[..., nodes] = found.width, room
         self.mass[..., nodes], self.tried[..., nodes] = found.mass, tried
 
     def _own_rounding(self, nodes: slice, center: FloatArray) -> FloatArray:
-        """Of a node's equation, in units of the multiplier."""
+        """The rounding error of a node's equation, in units of the multiplier."""
         arithmetic = OWN * (np.abs(center) + np.abs(self.step[..., nodes]))
         return self.weight[..., nodes] * (self.own[..., nodes] + OWN * self.mass[..., nodes]) + arithmetic
 
     def claims(self, nodes: slice, slack: float) -> Claims:
-        """What inner nodes, as children, say of their own family's multiplier."""
+        """The intervals in which inner nodes, as children, put their own family's multiplier."""
         weight, step = self.weight[..., nodes], self.step[..., nodes]
         low, high, exact = self.low[..., nodes], self.high[..., nodes], self.exact[..., nodes]
         center, mass = _center(low, high), self.mass[..., nodes]
@@ -220,7 +220,8 @@ class InnerNodes(NamedTuple):
     def settle(self, nodes: slice, above: FloatArray, width: FloatArray, vague: FloatArray, slack: float) -> None:
         """Choose the multipliers of ``nodes``' own families, given the one ``above`` with its rounding.
 
-        Between what the children agree on and what the node's own equation says, in proportion to the slack of either.
+        The value lies between the children's interval and the node's own equation, in proportion to the slack of
+        either.
         """
         low, high, exact = self.low[..., nodes], self.high[..., nodes], self.exact[..., nodes]
         target = above + self.step[..., nodes]

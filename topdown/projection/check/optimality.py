@@ -1,4 +1,5 @@
-"""What a table lacks of the optimality conditions of its program, node by node, and what rounding may account for.
+"""The residuals of a table in the optimality conditions of its program, node by node, with the rounding that is
+allowed.
 
 Every family's multiplier is chosen so that all conditions are missed as little as they can be, each in units of its own
 (multipliers.py; docs/mathematics.md, "Certificates").
@@ -17,10 +18,10 @@ from topdown.projection.check.certificate import Residuals, off_sums
 from topdown.projection.check.multipliers import EPS, OWN, BoolArray, InnerNodes, NodeConditions, pool
 
 FINE = 2e-11
-"""The slack at which residuals are read at first: a solution to rounding is seen to be one."""
+"""The slack that is tried first, enough for a solution that is exact to rounding."""
 
 _LOST = 16 * EPS
-"""Part of a value that a child may have or not have without its being seen."""
+"""The part of a value below which a child's value is lost in rounding."""
 
 
 def family_optimality(
@@ -37,7 +38,7 @@ def family_optimality(
 
     With tau the multiplier of a family's sum, |x - (y - v tau)|, or |x - max(0, y - v tau)| with ``nonnegative``; at
     the root |x - y|, or |x - max(0, y)|. ``lower``: bounds in place of 0. ``slack``: by how many of its own standard
-    deviations a node's condition may be missed where the multiplier is read; the residuals say whether it was.
+    deviations a node's condition may be missed when the multiplier is determined; the residuals show whether it was.
     """
     unit = np.broadcast_to(own_variance(variance, tree), x.shape)
     variance = np.broadcast_to(variance, x.shape)
@@ -85,8 +86,8 @@ def tree_optimality(
 
     With tau_p the multiplier of p's family, x is optimal when every leaf is y - v tau_p, or max(0, y - v tau_p) with
     ``nonnegative``, and every inner node i that is not exact has tau_i = tau_p + (x_i - y_i) / v_i (tau_p = 0 above the
-    root). What an inner node's equation lacks is multiplied by the variance of what was measured at and below it: how
-    far the node would move. At exact nodes it is |x - y|. ``slack``: as in `family_optimality`.
+    root). The residual of an inner node's equation is multiplied by the variance of what was measured at and below it,
+    which gives how far the node would move. At exact nodes it is |x - y|. ``slack``: as in `family_optimality`.
     """
     own = _WholeTree.of(x, values, variance, tree, nonnegative=nonnegative, slack=slack)
     inner, leaves = slice(0, tree.n_families), tree.leaves.start
@@ -188,7 +189,9 @@ class _WholeTree(NamedTuple):
         return plain._replace(rounding=rounding, empty=empty)
 
     def at(self, nodes: slice) -> _Own:
-        """Some nodes, computed when they are asked for: a table of all takes more time to write than to make."""
+        """The values at some nodes, computed when they are needed: writing a table of all takes longer than computing
+        it.
+        """
         x, variance = self.x[..., nodes], self.variance[..., nodes]
         own = _Own.of(x, self.values[..., nodes], variance, self._units(nodes))
         if self.rounding is None or self.empty is None:

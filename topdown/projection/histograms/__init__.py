@@ -1,1 +1,1 @@
-"""The solvers where several queries are measured: histograms on a tree, family by family."""
+"""Solvers for measurements of several queries: histograms on a tree, family by family."""

@@ -1,13 +1,13 @@
-"""The space of a histogram, taken apart so that least squares with any queries falls into small independent problems.
+"""Splits the space of a histogram so that least squares with any queries becomes small independent problems.
 
 Every attribute's space is split into the span W of its total and of its measured recodes' groups, and the deviations D
-within these. A query that keeps the attribute acts on D as the identity, every other query as nothing. So on the part
-of the histogram's space that deviates in exactly the attributes T a query matters only if it keeps T whole, and there
-it acts alike on all deviations: many copies of one problem of the size of the product of the other attributes' W. Such
-a problem falls apart further wherever the queries' information matrices commute: into scalars, except for recodes
-whose groups have unequal sizes.
+within these. A query that keeps the attribute acts on D as the identity, every other query as 0. So on the part of the
+histogram's space that deviates in exactly the attributes T only queries that keep T whole have an effect, and it is the
+same for all deviations: there are many copies of one problem, whose size is the product of the sizes of the other
+attributes' W. Such a problem splits further wherever the queries' information matrices commute: into scalars, except
+for recodes whose groups have unequal sizes.
 
-Where the schema has structural zeros the attributes are those of `workload.product`: nothing is there that cannot be.
+Where the schema has structural zeros the attributes are those of `workload.product`, which has no impossible cells.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from topdown.workload.query import Query, design
 from topdown.workload.schema import Recode, Schema
 
 _ROUNDING = 1e-10
-"""Entries of designs and information matrices, whose size is that of small whole numbers, below which they are 0."""
+"""Entries of designs and information matrices below this are 0; they have the size of small whole numbers."""
 
+_SEEN = 1e-9
+"""Below this weight an answer does not depend on a component."""
 _MOST_CATEGORIES, _MOST_TOGETHER = 1 << 13, 1 << 12
-"""Of an attribute, and coordinates of one component: of both there are square matrices."""
+"""The most categories of an attribute, and coordinates of a component: both have square matrices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +63,8 @@ def split(size: int, recodes: Sequence[FloatArray]) -> Split:
 class Block:
     """One independent problem: its ``basis`` (m x size) in its component's coordinates, and every query's ``rows``.
 
-    ``rows[query]`` (k x size): what the query's answers in the component are of the block's coordinates; only queries
-    that say something about it are there.
+    ``rows[query]`` (k x size): the query's answers in the component as functions of the block's coordinates; only for
+    queries that depend on the block.
     """
 
     basis: FloatArray
@@ -78,7 +80,7 @@ class Block:
 class Component:
     """The part of the space that deviates in exactly ``deviating`` (numbers of the product's attributes).
 
-    ``copies``: how many coordinate vectors share every problem. ``queries``: those that say something about it.
+    ``copies``: how many coordinate vectors share every problem. ``queries``: those that depend on the component.
     """
 
     deviating: tuple[int, ...]
@@ -88,17 +90,23 @@ class Component:
 
 
 class AnswerRows(NamedTuple):
-    """How a query's answers see a component: ``weight`` (classes,), ``rows`` (classes x m), and every answer's class,
-    ``place`` (answers,)."""
+    """How a query's answers depend on a component: ``weight`` (classes,), ``rows`` (classes x m), and every answer's
+    class, ``place`` (answers,).
+    """
 
     weight: FloatArray
     rows: FloatArray
     place: npt.NDArray[np.int64]
 
+    @property
+    def matters(self) -> bool:
+        """Whether any answer depends on the component by more than rounding."""
+        return bool((self.weight > _SEEN).any())
+
 
 class AnswerClasses(NamedTuple):
-    """How a query's answers see every component (``seen``), an answer of every class (``first``), and the class
-    (``place``, (answers,)) of each: the errors of answers of one class have one law at every node.
+    """How a query's answers depend on every component (``seen``), one answer of every class (``first``), and the class
+    of each answer (``place``, (answers,)): the errors of answers of one class have the same law at every node.
     """
 
     seen: list[AnswerRows]
@@ -108,7 +116,7 @@ class AnswerClasses(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """The whole space of histograms over ``schema``, 0 where it has zeros, for a workload that asks ``queries``.
+    """The whole space of histograms over ``schema``, 0 at its structural zeros, for the measured ``queries``.
 
     Raises `ConfigError` for an attribute of too many categories, and for recodes of too many groups together.
     """
@@ -127,7 +135,7 @@ class Components:
 
     @cached_property
     def product(self) -> ProductSchema:
-        """The schema as a product without zeros: its attributes are those that are meant here."""
+        """The schema as a product without zeros; "attributes" here are those of this product."""
         return ProductSchema.of(self.schema)
 
     @property
@@ -173,7 +181,7 @@ class Components:
         queries = tuple(
             q for q in self.queries if all(self.product.asked(q).query.kept[k] == names[k] for k in deviating)
         )
-        designs = {query: self._within_design(query, deviating) for query in queries}
+        designs = {query: self.within_design(query, deviating) for query in queries}
         copies = math.prod(self.splits[k].deviation.shape[1] for k in deviating)
         size = math.prod(s.within.shape[1] for k, s in enumerate(self.splits) if k not in deviating)
         if size > _MOST_TOGETHER:
@@ -187,8 +195,8 @@ class Components:
         )
         return Component(deviating, copies, blocks, queries)
 
-    def _within_design(self, query: Query, deviating: tuple[int, ...]) -> FloatArray:
-        """What the rotated answers of ``query`` are of the component's coordinates; (rows x size)."""
+    def within_design(self, query: Query, deviating: tuple[int, ...]) -> FloatArray:
+        """The matrix from the component's coordinates to the rotated answers of ``query``; (rows x size)."""
         found: FloatArray = np.ones((1, 1))
         query = self.product.asked(query).query
         for place, (matrix, one) in enumerate(zip(design(query), self.splits, strict=True)):
@@ -203,13 +211,13 @@ class Components:
     def rotated(self, query: Query, answers: FloatArray, deviating: Container[int] | None = None) -> FloatArray:
         """``answers`` (nodes x answers) with every attribute that is kept whole in the basis of its split.
 
-        ``deviating``: attributes, by their places, that may deviate; of the others there is W alone.
+        ``deviating``: the places of attributes that may deviate; the others have only W.
         """
         query, possible = self.product.asked(query)
         table = (answers if possible is None else answers[:, possible]).reshape(len(answers), *query.shape)
         places = [place for place, part in enumerate(query.kept) if part is not None]
         whole = [(axis, k) for axis, k in enumerate(places, 1) if query.kept[k] == self.product.attributes.names[k]]
-        # What makes the table smaller goes first.
+        # Factors that make the table smaller come first.
         for axis, place in sorted(whole, key=lambda one: deviating is None or one[1] in deviating):
             table = _turned(table, axis, self._basis(place, deviating).T)
         return table
@@ -262,11 +270,11 @@ class Components:
     # -- variances ------------------------------------------------------------------------------------------------
 
     def answer_rows(self, query: Query, component: Component) -> AnswerRows:
-        """How the answers of ``query`` see ``component``.
+        """How the answers of ``query`` depend on ``component``.
 
-        An answer's variance in the component is its class's weight times row' covariance row: the squared length of
-        what the answer has of the deviations, and its coordinates in the rest. Answers of one class have one variance;
-        that of the impossible ones has the weight 0.
+        An answer's variance in the component is its class's weight times row' covariance row: the weight is the squared
+        length of the answer's part in the deviations, the row its coordinates in the rest. Answers of one class have
+        the same variance; the class of impossible answers has the weight 0.
         """
         asked, possible = self.product.asked(query)
         weight, rows, place = np.ones(1), np.ones((1, 1)), np.zeros(1, np.int64)
@@ -314,7 +322,7 @@ def _placed(table: FloatArray, places: npt.NDArray[np.int64] | None, size: int) 
 
 
 def _turned(table: FloatArray, axis: int, matrix: FloatArray) -> FloatArray:
-    """``matrix`` applied along an axis; the table is not turned around for it, which takes longer than the product."""
+    """``matrix`` applied along an axis without transposing the table, which would take longer than the product."""
     if matrix.shape == (1, 1):
         return np.asarray(table * matrix[0, 0])
     before, size, after = table.shape[:axis], table.shape[axis], table.shape[axis + 1 :]

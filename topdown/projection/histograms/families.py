@@ -1,14 +1,15 @@
-"""Histograms from the root down, family by family, non-negative: what each family's program is, solved and certified.
+"""Non-negative histograms from the root down: the program of every family, its solution and its certificate.
 
-Of a parent's histogram only the cells that it has enter: a child has nothing where its parent has nothing. So work and
-memory follow the records and not the number of cells.
+Only cells in which the parent has records are used, since a child has none where its parent has none. So time and
+memory depend on the number of records, not on the number of cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,19 +23,19 @@ from topdown.projection.conditions import Conditions, Rows
 from topdown.projection.histograms.least_squares import Measured, variances_of
 from topdown.projection.histograms.passes import Classes, in_order
 from topdown.projection.histograms.patterns import Patterns
-from topdown.projection.histograms.precision_matrices import Gathered, Information
+from topdown.projection.histograms.precision_matrices import Gathered, Information, Slope
 from topdown.projection.invariants import Contradiction
 from topdown.workload import Query
 
 _ROUNDING = 2.0**-43
-"""What rounding may be of the largest terms of an equation, over all its terms and their way through the solution."""
+"""The rounding error of an equation, relative to its largest terms, over all terms and the whole solution."""
 
 
 class Family(NamedTuple):
     """One family's program on the cells that its parent has.
 
-    ``cells``: their numbers. ``known``: what is known of the children. ``pattern`` (cells x cells). ``total`` (cells,):
-    the parent's, None for the root itself. ``conditions``: what must hold.
+    ``cells``: their numbers. ``known``: the precision and mean of the children (`Gathered`). ``pattern`` (cells x
+    cells). ``total`` (cells,): the parent's histogram, None for the root itself. ``conditions``: of the children.
     """
 
     cells: IntArray
@@ -46,20 +47,22 @@ class Family(NamedTuple):
 
 class Solved(NamedTuple):
     """``x`` (children x cells), the multipliers of the sums (cells,) and of the conditions (children x rows), and after
-    how many rounds, where the solver says so."""
+    how many rounds, where the solver says so; ``slope`` at ``x``, where it was found together with other families'."""
 
     x: FloatArray
     sums: FloatArray
     rows: FloatArray
     rounds: int = 0
+    slope: Slope | None = None
 
 
 def residuals_of(
     lacking: tuple[FloatArray, FloatArray, FloatArray], family: Family, solved: Solved, missed: FloatArray | None = None
 ) -> Residuals:
-    """Those of a family's children, from by how much their equations are ``lacking`` (children x equations), what
-    rounding may be of that and the noise, of which every child's worst counts; and from by how much the conditions are
-    ``missed`` (children,)."""
+    """The residuals of a family's children, from those of their equations (``lacking``, children x equations) with
+    their rounding and noise, of which every child's worst counts, and from those of the conditions (``missed``,
+    children).
+    """
     gap, rounding, deviation = lacking
     worst = np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=1)
     at, x = (np.arange(len(gap)), worst), solved.x
@@ -71,8 +74,21 @@ def residuals_of(
     return found._replace(largest=float(np.abs(x).max(initial=0.0)))
 
 
-def _worst_of(passes: Sequence[Residuals]) -> Residuals:
-    """Of the passes of one family: of every child that which is furthest from solving its program."""
+def optimality_of(slope: Slope, strength: FloatArray, family: Family, solved: Solved) -> Residuals:
+    """How far ``solved`` is from optimal, from the ``slope`` there.
+
+    ``strength`` (children x cells): the diagonal of the information matrices.
+    """
+    multipliers, rows = solved.rows, family.conditions.rows
+    residual = slope[0] - solved.sums - multipliers @ rows
+    size = slope[1] + np.abs(solved.sums) + np.abs(multipliers) @ np.abs(rows)
+    gap = _missed_cells(solved.x, residual / strength, family.conditions)
+    lacking = gap, _ROUNDING * size / strength, 1 / np.sqrt(strength)
+    return residuals_of(lacking, family, solved, _missed_rows(family.conditions, solved.x, multipliers, strength))
+
+
+def worst_of_passes(passes: Sequence[Residuals]) -> Residuals:
+    """The residuals of several passes of one family: for every child the worst."""
     gap, rounding, deviation = (np.stack(one) for one in list(zip(*passes, strict=True))[:3])
     with np.errstate(divide="ignore", invalid="ignore"):
         worst = np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=0), np.arange(gap.shape[1])
@@ -86,19 +102,21 @@ def _worst_of(passes: Sequence[Residuals]) -> Residuals:
     )
 
 
-def _of_nothing(children: int, families: int) -> Residuals:
-    """Of children that no program was solved for."""
+def residuals_of_nothing(children: int, families: int) -> Residuals:
+    """The residuals of children for which no program was solved."""
     zeros, sums = np.zeros(children), np.zeros(families)
     return Residuals(zeros, zeros, np.ones(children), sums, sums, 0.0, 0.0)
 
 
 def certificate_of(residuals: Sequence[Residuals], measured: Measured, tolerance: float) -> Certificate:
-    """The certificate of histograms, from what all families lack, the root's first; ``measured``: by level."""
+    """The certificate of histograms, from the residuals of all families, the root's first; ``measured``: by level."""
     return certify([Residuals.together(residuals)], variances_of(measured), nonnegative=True, tolerance=tolerance)
 
 
 class Programs(NamedTuple):
-    """How many families' programs were solved, of how many variables, in how many rounds, and in how many at most."""
+    """How many families' programs were solved, with how many variables, in how many rounds, and the most rounds
+    of one.
+    """
 
     families: int
     variables: int
@@ -129,11 +147,11 @@ def dense(histograms: Sequence[Sparse], n_cells: int) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Everything that the way down needs: the tree, what is known of every level, what must hold, and ``cells``, all
-    that a record can be in.
+    """Everything that the descent needs: the tree, the precision and mean of every level, the conditions, and
+    ``cells``, those that can have records.
 
-    ``leaves`` (nodes,): how many leaves lie below every node; in a tree whose leaves are the roots of others, of those.
-    ``order``: by level the queries whose answers are settled first (`passes`), () where none are; ``whole_total`` as
+    ``leaves`` (nodes,): how many leaves lie below every node, those of subtrees below this tree included. ``order``: by
+    level the queries whose answers are made non-negative first (`passes`), () where none are; ``whole_total`` as
     `in_order` takes it.
     """
 
@@ -147,7 +165,7 @@ class Descent:
     whole_total: bool = False
 
     def first(self, index: int) -> tuple[Query, ...]:
-        """The queries that are settled first in the families whose children are of level ``index``."""
+        """The queries that are made non-negative first in the families whose children are of level ``index``."""
         return self.order[index] if self.order else ()
 
     def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
@@ -162,21 +180,16 @@ class Descent:
         return Family(cells, known, self.patterns.of(cells), total, conditions)
 
     def check(self, index: int, nodes: slice, family: Family, solved: Solved) -> Residuals:
-        """How far ``solved`` is from optimal, by the measurements themselves."""
-        x, multipliers = solved.x, solved.rows
-        slope, size = self._slope(index, nodes, family, x)
-        held = multipliers @ family.conditions.rows
-        residual = slope - solved.sums - held
-        size = size + np.abs(solved.sums) + np.abs(multipliers) @ family.conditions.rows
+        """The residuals of ``solved``, computed from the measurements themselves."""
         strength = family.known.table[:, np.diagonal(family.pattern)]
-        gap = _missed_cells(x, residual / strength, family.conditions)
-        lacking = gap, _ROUNDING * size / strength, 1 / np.sqrt(strength)
-        return residuals_of(lacking, family, solved, _missed_rows(family.conditions, x, multipliers, strength))
+        return optimality_of(self._slope(index, nodes, family, solved.x, solved.slope), strength, family, solved)
 
     def check_pass(self, index: int, nodes: slice, family: Family, classes: Classes, solved: Solved) -> Residuals:
-        """As `check`, of a pass on ``classes`` of the family's cells, by the measurements themselves: at the histograms
-        of which the classes are sums, the slope is one in every class, and solves the program of the classes."""
-        (_, multipliers, rows, _), program, of_cell = solved, classes.program, classes.of_cell
+        """As `check`, for a pass on ``classes`` of the family's cells, computed from the measurements themselves: at
+        the histograms of which the classes are sums, the slope must be equal within every class, and must solve the
+        program of the classes.
+        """
+        multipliers, rows, program, of_cell = solved.sums, solved.rows, classes.program, classes.of_cell
         u, x = solved.x, classes.in_cells(solved.x)
         slope, size = self._slope(index, nodes, family, x)
         members = of_cell[:, None] == np.arange(u.shape[1])
@@ -196,9 +209,11 @@ class Descent:
         )
         return residuals_of(lacking, program, solved, _missed_rows(program.conditions, u, rows, own))
 
-    def _slope(self, index: int, nodes: slice, family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """P x - g from the measurements, and the sum of its terms' sizes."""
-        slope, size = self.information[index].slope(x, nodes, family.cells)
+    def _slope(
+        self, index: int, nodes: slice, family: Family, x: FloatArray, of_measured: Slope | None = None
+    ) -> Slope:
+        """P x - g from the measurements, given as ``of_measured`` or computed, and the sizes of its terms."""
+        slope, size = of_measured or self.information[index].slopes([(x, nodes, family.cells)])[0]
         prior = self.information[index].openness.prior(nodes)
         if not prior:
             return slope, size
@@ -206,7 +221,7 @@ class Descent:
         return slope + prior * (x - wanted), size + prior * (np.abs(x) + wanted)
 
     def _parts(self, index: int, nodes: slice) -> FloatArray:
-        """The numbers of leaves of some nodes, as parts of their family's."""
+        """The numbers of leaves of some nodes, divided by their family's."""
         leaves = self.leaves[self.tree.level(index)][nodes].astype(np.float64)
         return np.asarray(leaves / leaves.sum())
 
@@ -218,24 +233,25 @@ def _shares(parts: FloatArray, total: FloatArray | None, shape: tuple[int, ...])
 def _with_prior(
     known: Gathered, prior: float, parts: FloatArray, total: FloatArray | None, patterns: Patterns
 ) -> Gathered:
-    """``known`` and, weakly, that the parent's cells are shared out by the numbers of leaves."""
+    """``known`` with a weak prior: that the parent's cells are divided in proportion to the numbers of leaves."""
     return Gathered(known.table + prior * patterns.same, known.g + prior * _shares(parts, total, known.g.shape))
 
 
 def _missed_cells(x: FloatArray, step: FloatArray, conditions: Rows) -> FloatArray:
-    """How far every cell is from where its own equation would put it, everything else as it is: ``step`` lower, but not
-    below 0."""
+    """The distance of every cell from the solution of its own equation, with everything else fixed: ``step`` lower, but
+    not below 0.
+    """
     return np.where(conditions.allowed, np.abs(x - np.maximum(x - step, 0.0)), np.where(x == 0, 0.0, np.inf))
 
 
 def _missed_rows(conditions: Rows, x: FloatArray, multipliers: FloatArray, strength: FloatArray) -> FloatArray:
-    """By how much every child (children,) misses a condition, or holds to one with a multiplier of the wrong sign."""
+    """By how much every child (children,) violates a condition, or has a multiplier of the wrong sign at one."""
     if not len(conditions.rows):
         return np.zeros(len(x))
     answers = x @ conditions.rows.T
     short, beyond = conditions.low - answers, answers - conditions.high
     missed = np.maximum(np.maximum(short, beyond) - _ROUNDING * (1 + np.abs(answers)) * x.shape[1], 0.0)
-    # A push up where the answer is not at its least, or down where it is not at its most: the smaller of the two.
+    # A positive multiplier where the answer is not at its least, or a negative one where it is not at its most.
     unit = multipliers / strength.max(axis=1, keepdims=True)
     wrong = np.minimum(np.abs(unit), np.maximum(np.where(unit > 0, -short, -beyond), 0.0))
     return np.asarray(np.maximum(missed, wrong).max(axis=1))
@@ -249,7 +265,7 @@ def solve_compiled(family: Family) -> Solved:
     x, sums, rows, ended, rounds = family_kernel.solve_family(
         table,
         family.pattern,
-        np.ascontiguousarray(g),  # of one layout, for which alone loops are compiled
+        np.ascontiguousarray(g),  # in the one memory layout for which loops are compiled
         np.ones(len(family.cells)) if total is None else total,
         total is not None,
         conditions.allowed,
@@ -261,7 +277,7 @@ def solve_compiled(family: Family) -> Solved:
         raise ProjectionError("a family's program was not solved: its conditions contradict each other")
     x = np.maximum(x, 0.0)
     if total is not None:
-        # Sums are off by what was refined no further: the largest child feels it least.
+        # The remaining error of the sums goes to the largest child, where it matters least.
         x[np.argmax(x, axis=0), np.arange(len(total))] += total - x.sum(axis=0)
     return Solved(x, sums, rows, rounds)
 
@@ -274,8 +290,8 @@ class FamilySolver:
     solution. ``check``: how far a solution is from optimal, from the measurements and not from how it was solved; given
     the `Descent`, the level, the children's numbers in it, the program and the solution. ``program``: the program that
     ``solve`` solves, as least squares of what is known of the children, for any other solver; None where it cannot be
-    stated so, and there is then no second solution. ``check_pass``: as ``check``, of a pass that settles some queries
-    first, whose program ``solve`` solves, too; None where it takes no order of queries.
+    stated so, and there is then no second solution. ``check_pass``: as ``check``, for a pass that makes some queries
+    non-negative first, whose program ``solve`` solves, too; None where it takes no order of queries.
     """
 
     solve: Callable[[Family], Solved]
@@ -292,8 +308,14 @@ LEAST_SQUARES = FamilySolver(solve_compiled, Descent.check, _as_it_is, Descent.c
 """The least squares of what is known of a family's children, by the compiled active set."""
 
 
+Settle = Callable[[int, slice, Family, FloatArray], FloatArray]
+"""Changes a family's solution before its children are solved, as `descend` takes it."""
+
+
 class Descended(NamedTuple):
-    """Every node's histogram, root first; what every family lacks, the root's first; and what was solved."""
+    """Every node's histogram, root first; the residuals of every family, the root's first; and statistics of the
+    programs.
+    """
 
     histograms: list[Sparse]
     residuals: list[Residuals]
@@ -304,58 +326,214 @@ def descend(
     descent: Descent,
     solver: FamilySolver,
     executor: Executor | None = None,
-    settle: Callable[[int, slice, Family, FloatArray], FloatArray] | None = None,
+    settle: Settle | None = None,
     roots: Sequence[Sparse] | None = None,
 ) -> Descended:
     """The histograms of all nodes, family by family from the root.
 
-    ``settle``: what becomes of a family's solution before its children are solved, such as whole numbers; given the
-    level, the children's numbers in it, the program and the solution. ``roots``: where the tree's root only stands for
-    what is elsewhere, the histograms of its children, of which nothing is then checked; its own is then empty.
+    ``settle``: changes a family's solution before its children are solved, for example to whole numbers; given the
+    level, the children's numbers in it, the program and the solution. ``roots``: the histograms of the root's children,
+    where the root is only a placeholder for another piece of the tree; they are not checked, and the root's own is
+    empty.
     """
     if roots is None:
-        histograms, lacking, programs = _one(descent, solver, settle, 0, slice(0, 1), None)
-        found, residuals, solved, below = list(histograms), [lacking], [programs], 1
+        levels, lowest = [_OneLevel.of(_several(descent, solver, settle, 0, [(slice(0, 1), None)]))], 0
     else:
-        found, solved, below = [Sparse(np.zeros(0, np.int64), np.zeros(0)), *roots], [], 2
-        residuals = [_of_nothing(1, 0), _of_nothing(len(roots), 1)]
-    for index in range(below, descent.tree.n_levels):
-        families = descent.tree.families(index - 1)
-        above = descent.tree.level(index - 1).start
-        tasks = [
-            (index, slice(int(start), int(start + size)), found[above + number])
-            for number, (start, size) in enumerate(zip(families.starts, families.sizes, strict=True))
-        ]
-        for histograms, lacking, programs in map_ordered(
-            lambda task: _one(descent, solver, settle, *task), tasks, executor
-        ):
-            found.extend(histograms)
-            residuals.append(lacking)
-            solved.append(programs)
-    return Descended(found, residuals, Programs.together(solved))
+        nothing = Sparse(np.zeros(0, np.int64), np.zeros(0))
+        levels, lowest = (
+            [
+                _OneLevel([nothing], [residuals_of_nothing(1, 0)], []),
+                _OneLevel([*roots], [residuals_of_nothing(len(roots), 1)], []),
+            ],
+            2,
+        )
+    tried: set[tuple[int, int, int]] = set()
+    while (index := len(levels)) < descent.tree.n_levels:
+        above = levels[-1].histograms
+        try:
+            levels.append(_below(descent, solver, executor, settle, index, above))
+        except Contradiction:
+            wrong = [] if settle is None else _without(descent, solver, executor, index, above)
+            if not _mended(descent, levels, lowest, wrong, tried):
+                raise
+    return Descended(
+        [node for level in levels for node in level.histograms],
+        [family for level in levels for family in level.residuals],
+        Programs.together([family for level in levels for family in level.programs]),
+    )
 
 
-def _one(
+class _OneLevel(NamedTuple):
+    """The histograms of a level's nodes, and of each of its families what it lacks and what was solved."""
+
+    histograms: list[Sparse]
+    residuals: list[Residuals]
+    programs: list[Programs]
+
+    @classmethod
+    def of(cls, families: Iterable[_Descended]) -> _OneLevel:
+        """Of all families, in their order."""
+        histograms, residuals, programs = zip(*families, strict=True)
+        return cls([node for family in histograms for node in family], [*residuals], [*programs])
+
+
+def _below(
     descent: Descent,
     solver: FamilySolver,
-    settle: Callable[[int, slice, Family, FloatArray], FloatArray] | None,
+    executor: Executor | None,
+    settle: Settle | None,
     index: int,
-    nodes: slice,
-    above: Sparse | None,
-) -> tuple[list[Sparse], Residuals, Programs]:
-    count = nodes.stop - nodes.start
-    nothing = np.zeros(0, np.int64)
+    above: Sequence[Sparse],
+) -> _OneLevel:
+    """All families whose children are of level ``index``, of parents that have ``above``."""
+    several = map_ordered(partial(_several, descent, solver, settle, index), _tasks(descent, index, above), executor)
+    return _OneLevel.of(one for many in several for one in many)
+
+
+def _tasks(descent: Descent, index: int, above: Sequence[Sparse]) -> list[list[_Task]]:
+    """The families whose children are of level ``index``, of parents that have ``above``, in groups."""
+    families = descent.tree.families(index - 1)
+    tasks = [
+        (slice(int(start), int(start + size)), parent)
+        for parent, start, size in zip(above, families.starts, families.sizes, strict=True)
+    ]
+    return list(_together(tasks, descent.patterns.schema.n_cells))
+
+
+def _without(
+    descent: Descent, solver: FamilySolver, executor: Executor | None, index: int, above: Sequence[Sparse]
+) -> list[int]:
+    """The nodes of the level above ``index`` below which nothing can be."""
+
+    def wrong(tasks: Sequence[_Task]) -> list[int]:
+        found = []
+        for nodes, parent in tasks:
+            try:
+                _answer(descent, solver, index, nodes, parent)
+            except Contradiction:
+                found.append(int(descent.tree.parent[descent.tree.level(index).start + nodes.start]))
+        return found
+
+    return [one for many in map_ordered(wrong, _tasks(descent, index, above), executor) for one in many]
+
+
+def _mended(
+    descent: Descent, levels: list[_OneLevel], lowest: int, nodes: Sequence[int], tried: set[tuple[int, int, int]]
+) -> bool:
+    """Whether what is above could be changed so that there can be something below each of ``nodes``, of the last of
+    ``levels``: they and their siblings, or else their parents and theirs, up to level ``lowest``. There ``levels`` then
+    ends.
+
+    ``tried``: the families, by their level and parent, that were changed before, and by how many levels below them.
+    """
+    tree = descent.tree
+    for depth in range(1, len(levels) - lowest + 1):
+        index, left = len(levels) - depth, []
+        parents = list(dict.fromkeys(int(tree.parent[node]) for node in nodes))
+        for parent in parents:
+            if (index, parent, depth) in tried or not _mended_family(descent, levels, index, parent, depth):
+                left.append(parent)
+            tried.add((index, parent, depth))
+        if not left or (depth > 1 and len(left) < len(parents)):
+            del levels[index + 1 :]
+            tried -= {one for one in tried if one[0] > index}
+            return bool(nodes)
+        nodes = left
+    return False
+
+
+def _mended_family(descent: Descent, levels: list[_OneLevel], index: int, parent: int, depth: int) -> bool:
+    """Whether the children of ``parent``, of level ``index``, could be changed by what is so many levels (``depth``)
+    below them, which they then are; of no parent (-1) the root."""
+    from topdown.projection.histograms.mending import mended
+
+    tree = descent.tree
+    begin, family = tree.level(index).start, tree.children(parent) if index else slice(0, 1)
+    above = levels[index - 1].histograms[parent - tree.level(index - 1).start] if index else None
+    cells, total = (descent.cells, None) if above is None else (above.cells, above.values.astype(np.float64))
+    nodes = slice(family.start - begin, family.stop - begin)
+    x = dense(levels[index].histograms[nodes], descent.patterns.schema.n_cells)[:, cells]
+    changed = mended(descent.conditions, index, nodes, cells, total, x, depth)
+    if changed is None:
+        return False
+    levels[index].histograms[nodes] = [Sparse(cells[row > 0], row[row > 0]) for row in changed]
+    return True
+
+
+_Task = tuple[slice, Sparse | None]
+"""A family: its children, and the histogram of their parent."""
+
+_TOGETHER, _AT_MOST = 1 << 18, 64
+"""The most entries of whole histograms, and families, that are processed together; a family with more is processed
+alone.
+"""
+
+
+def _together(tasks: Sequence[_Task], n_cells: int) -> Iterator[list[_Task]]:
+    """``tasks`` in groups, in their order."""
+    group, entries = list[_Task](), 0
+    for nodes, above in tasks:
+        own = (nodes.stop - nodes.start) * n_cells
+        if group and (entries + own > _TOGETHER or len(group) == _AT_MOST):
+            yield group
+            group, entries = [], 0
+        group.append((nodes, above))
+        entries += own
+    if group:
+        yield group
+
+
+_Descended = tuple[list[Sparse], Residuals, Programs]
+
+
+def _several(
+    descent: Descent, solver: FamilySolver, settle: Settle | None, index: int, tasks: Sequence[_Task]
+) -> list[_Descended]:
+    """Families whose children are of level ``index``: solved one by one, checked by slopes that are found together."""
+    answers = [_answer(descent, solver, index, nodes, above) for nodes, above in tasks]
+    asked = [one for one in answers if one is not None]
+    at = [(one.solved.x, one.nodes, one.family.cells) for one in asked]
+    slopes = iter(descent.information[index].slopes(at) if at else [])
+    found = []
+    for (nodes, _), answer in zip(tasks, answers, strict=True):
+        if answer is None:
+            count = nodes.stop - nodes.start
+            nothing = Sparse(np.zeros(0, np.int64), np.zeros(0))
+            found.append(([nothing] * count, residuals_of_nothing(count, 1), Programs(0, 0, 0, 0)))
+        else:
+            answer = answer._replace(solved=answer.solved._replace(slope=next(slopes)))
+            found.append(_settled(descent, solver, settle, index, answer))
+    return found
+
+
+class _Answer(NamedTuple):
+    """A family's program, the passes that led to it, and its solution."""
+
+    nodes: slice
+    family: Family
+    passes: list[tuple[Classes, Solved]]
+    solved: Solved
+
+
+def _answer(descent: Descent, solver: FamilySolver, index: int, nodes: slice, above: Sparse | None) -> _Answer | None:
+    """None for the children of a parent that has nothing."""
     if above is not None and not len(above.cells):
-        return [Sparse(nothing, np.zeros(0))] * count, _of_nothing(count, 1), Programs(0, 0, 0, 0)
+        return None
     family = descent.family(index, nodes, above)
     try:
         passes, family, solved = in_order(family, descent.first(index), solver.solve, whole_total=descent.whole_total)
     except ProjectionError as error:
         raise Contradiction(descent.tree.level(index).start + nodes.start, f"it and its siblings: {error}") from None
+    return _Answer(nodes, family, passes, solved)
+
+
+def _settled(descent: Descent, solver: FamilySolver, settle: Settle | None, index: int, answer: _Answer) -> _Descended:
+    """The final solution of a family, and its residuals."""
+    nodes, family, passes, solved = answer
     lacking, every = solver.check(descent, index, nodes, family, solved), [solved]
     if solver.check_pass is not None and passes:
         before = [solver.check_pass(descent, index, nodes, family, *one) for one in passes]
-        lacking, every = _worst_of([*before, lacking]), [solved, *(one for _, one in passes)]
+        lacking, every = worst_of_passes([*before, lacking]), [solved, *(one for _, one in passes)]
     rounds = sum(one.rounds for one in every)
     programs = Programs(1, sum(one.x.size for one in every), rounds, rounds)
     x = solved.x if settle is None else settle(index, nodes, family, solved.x)

@@ -7,20 +7,20 @@ The program: with the parent's histogram X (cells,) held, for children c with in
 
 Given which cells are free it is linear: x_c = H_c (g_c + l) there, H_c the inverse of P_c on the free cells, with one
 multiplier l per cell of the parent, (sum_c H_c) l = X - sum_c H_c g_c. A round drops the free cells that came out
-negative and takes back those whose multiplier says that they would grow, all at once (Hintermueller, Ito, Kunisch 2002,
-"The primal-dual active set strategy as a semismooth Newton method"); where that makes no progress, one at a time (the
-backup rule of Kunisch, Rendl 2003, "An infeasible active set method for quadratic problems with simple bounds"). What
-still cycles goes on from there as a primal active set, whose objective falls with every step.
+negative and adds those whose multiplier has the wrong sign, all at once (Hintermueller, Ito, Kunisch 2002, "The
+primal-dual active set strategy as a semismooth Newton method"); where that makes no progress, one at a time (the backup
+rule of Kunisch, Rendl 2003, "An infeasible active set method for quadratic problems with simple bounds"). If it still
+cycles, it continues as a primal active set, whose objective falls with every step.
 
-Rows at a bound are held by the method of multipliers (Hestenes, Powell 1969): a row adds weight to P_c along itself,
-and its multiplier takes over what is missing, some hundredfold less each time. Nothing degenerates where rows follow
-from each other or from the sums, and a row that is held is one more thing of which a round may change the mind.
+Rows at a bound are held by the method of multipliers (Hestenes, Powell 1969): a row adds a weighted term to P_c, and
+its multiplier is updated by the remaining difference, which falls about a hundredfold each time. This also works where
+rows depend on each other or on the sums, and a round may hold or release rows as it does cells.
 
 P_c is given by a number per *pattern*: P_c[k, l] = table[c, pattern[k, l]], as an entry depends only on which
 attributes of the two cells agree (see `patterns`).
 
-One file, although a long one: what is kept of compiled loops is made anew when their own file changes, and not when
-another does from which they call.
+All of it is in one long file, because the cache of compiled loops is only renewed when their own file changes, not when
+a file changes whose functions they call.
 """
 
 from __future__ import annotations
@@ -35,56 +35,75 @@ SOLVED, GIVEN_UP, SINGULAR = 0, 1, 2
 """How a family ended: solved; given up after too many rounds; an information matrix that is not positive definite."""
 
 SIGN = 1e-10
-"""What counts as a wrong sign of a cell, a multiplier or a row's slack, in units of the noise."""
+"""Cells, multipliers and slacks of rows beyond this, in units of the noise, have a wrong sign."""
 
 _ROUNDING = 2.0**-46
-"""What rounding may be of the largest term of a sum, on top."""
+"""The rounding error relative to the largest term of a sum, in addition."""
 
 _PATIENCE = 5
-"""Rounds in which the number of wrong signs may fail to fall before one of them is mended at a time."""
+"""Rounds in which the number of wrong signs may fail to fall before only one is changed at a time."""
 
 _SMALL = 1.0
-"""What is taken for nothing in the first guess, in units of the noise: what is dropped there makes rounds small, and
-what should not have been comes back."""
+"""Cells below this, in units of the noise, are dropped in the first guess: rounds are then smaller, and cells that were
+dropped wrongly come back.
+"""
 
 _GUESSES = 8
-"""Steps at most of the first guess, which need not be good."""
+"""The most steps of the first guess, which need not be exact."""
 
 _GUESSED = 1e-6
-"""What is left of a system, in the norm of its own inverse and squared, when a guess is good enough."""
+"""The squared residual of a system, in the norm of its inverse, at which a guess is good enough."""
 
 _MOST_ROUNDS = 150
 """Rounds of the primal-dual method before it is given up."""
 
 _MOST_REFINEMENTS = 8
-"""Solutions of a linear system and of its residuals at most."""
+"""The most refinements of the solution of a linear system by its residuals."""
 
 _LARGE = 300
-"""Matrices beyond this size are inverted by halves, whose products BLAS computes."""
+"""Larger matrices are inverted by halves, with products by BLAS."""
 
 _HELD = 1 << 23
-"""Entries of the siblings' different information matrices that are held: of more, one matrix is, and each is made when
-it is needed. Those of a county of thousands of tracts would be gigabytes."""
+"""The most entries of the siblings' different information matrices that are kept at the same time. Beyond this, one
+matrix is kept and each is made when it is needed, since those of thousands of siblings would take gigabytes.
+"""
 
 _WEIGHT = 1e2
-"""What a held row adds along itself, in units of the child's largest information."""
+"""The weight of a held row, in units of the child's largest information."""
 
 _MOST_PASSES = 100
-"""Times that the multipliers of the held rows are moved before the rows are taken for contradictory."""
+"""So many updates of the multipliers of held rows before the rows count as contradictory."""
+
+_FAST = 10.0
+"""By which part what held rows lack should fall when their multipliers are moved by what is missing alone; where it
+falls less, the sums nearly determine a row, and conjugate gradients move them."""
+
+_MOST_STEPS = 60
+"""Steps of conjugate gradients at most that move the multipliers of the held rows at a time."""
+
+_SETTLED = 1e-20
+"""What may be left of what held rows lack, squared, as a part of what they lacked."""
+
+_SETTLED_ENOUGH = 1e-6
+"""The same for what is worth moving them: rows that contradict each other are never settled."""
+
+_FLAT = 1e-12
+"""The curvature along a step of the rows' multipliers, as a part of the largest there can be, below which what the rows
+lack cannot be had: their free cells are determined without them."""
 
 _NEARLY = 1e4
-"""What held rows may lack, in units of what they should, where it falls no more."""
+"""The residual of held rows that is accepted, in units of the tolerance, where it no longer falls."""
 
 _NOTHING = 1e-14
-"""Part of a diagonal entry below which a pivot is nothing: its row follows from those before it."""
+"""A pivot below this part of its diagonal entry counts as 0: its row follows from those before it."""
 
 
 @compiled
 def factor(matrix: Any, kept: Any) -> None:
     """The Cholesky factor of a positive semidefinite matrix, in the lower triangle of its place.
 
-    ``kept``: the pivots that are not nothing; the columns of the others are 0. Columns are made four at a time: what is
-    left of the matrix is then loaded and stored once for all four, of which no number changes.
+    ``kept``: the pivots that are not 0; the columns of the others are 0. Four columns are made at a time, so that the
+    rest of the matrix is loaded and stored once for all four; the numbers are the same.
     """
     n = matrix.shape[0]
     start, columns = np.diag(matrix).copy(), np.zeros((4, n))
@@ -114,10 +133,8 @@ def factor(matrix: Any, kept: Any) -> None:
 
 @compiled
 def invert(matrix: Any) -> bool:
-    """Invert a positive definite matrix in place; False where it is none.
-
-    A large one is the inverse of its first half, and of what the second is given the first (Schur's complement): half
-    the work of an inverse that does not know of the symmetry.
+    """Invert a positive definite matrix in place; False where it is not positive definite. A large one is inverted by
+    its first half and the Schur complement of the second: half the work of an inverse that ignores the symmetry.
     """
     n = matrix.shape[0]
     if n > _LARGE:
@@ -173,7 +190,7 @@ def invert(matrix: Any) -> bool:
 
 @compiled
 def substitute(lower: Any, kept: Any, vector: Any) -> None:
-    """Solve with a `factor`, in place; what belongs to a pivot that was not kept becomes 0."""
+    """Solve with a `factor`, in place; entries of pivots that were not kept become 0."""
     n = lower.shape[0]
     for i in range(n):
         found = vector[i]
@@ -189,9 +206,8 @@ def substitute(lower: Any, kept: Any, vector: Any) -> None:
 
 @compiled
 def _response(information: Any, free: Any, rows: Any, held: Any, weight: float) -> tuple[Any, Any, Any, bool]:
-    """Of one child the free cells' numbers, P on them and H; and whether its ``information`` is positive definite.
-
-    ``weight``: what every held row adds along itself.
+    """For one child the numbers of its free cells, P and H on them, and whether its ``information`` is positive
+    definite. ``weight``: of every held row.
     """
     index = np.flatnonzero(free)
     n = len(index)
@@ -205,13 +221,13 @@ def _response(information: Any, free: Any, rows: Any, held: Any, weight: float) 
             if rows[row, index[i]]:
                 for j in range(n):
                     if rows[row, index[j]]:
-                        inverse[i, j] += weight
+                        inverse[i, j] += weight * rows[row, index[i]] * rows[row, index[j]]
     return index, own, inverse, n == 0 or invert(inverse)
 
 
 @compiled
 def _no_responses(children: int) -> Any:
-    """A place for what `_refresh` finds of every child: its free cells, P on them and H."""
+    """An empty container for the results of `_refresh`: every child's free cells, and P and H on them."""
     nothing = np.empty(0, np.int64), np.empty((0, 0)), np.empty((0, 0))
     return [nothing for _ in range(children)]
 
@@ -220,7 +236,7 @@ def _no_responses(children: int) -> Any:
 def _refresh(information: Any, free: Any, rows: Any, side: Any, weights: Any, stale: Any, responses: Any) -> bool:
     """The responses of the children whose free cells or held rows have changed; False where one has none.
 
-    A child that is like the one before it has the same, and not a copy.
+    A child that equals the one before it shares its arrays.
     """
     which = information[2]
     for c in range(len(which)):
@@ -240,10 +256,9 @@ def _refresh(information: Any, free: Any, rows: Any, side: Any, weights: Any, st
 
 @compiled
 def _information(table: Any, pattern: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """The information matrices of the children, as `_matrix` and `_diagonal` take them: ``table``, ``pattern``, of
-    every child (children,) ``which`` of the different matrices it has, room for these, and which one is in it.
-
-    Siblings mostly have one; a child is compared with the one before it.
+    """The information matrices of the children, as `_matrix` and `_diagonal` take them: ``table``, ``pattern``,
+    ``which`` of the different matrices every child has (children,), an array for matrices, and which of them it holds.
+    Siblings mostly have the same; a child is compared with the one before it.
     """
     children, cells = len(table), len(pattern)
     which, count = np.empty(children, np.int64), 0
@@ -257,7 +272,7 @@ def _information(table: Any, pattern: Any) -> tuple[Any, Any, Any, Any, Any]:
 
 @compiled
 def _matrix(information: Any, c: int) -> Any:
-    """The information matrix (cells x cells) of one child, until another's is asked for."""
+    """The information matrix (cells x cells) of one child; valid until another's is made."""
     table, pattern, which, room, inside = information
     place = which[c] % len(room)
     if inside[place] != which[c]:
@@ -278,7 +293,7 @@ def _diagonal(information: Any, c: int, k: int) -> float:
 
 @compiled
 def _slope(matrix: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None:
-    """P x - g - rows' push of one child, ``matrix`` being P."""
+    """P x - g - rows' n of one child, ``matrix`` being P and n what its rows add (`_pushes`)."""
     for k in range(len(x)):
         into[k] = -g[k]
     for j in range(len(x)):
@@ -289,12 +304,12 @@ def _slope(matrix: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None
         if push[j] != 0:
             for k in range(len(x)):
                 if rows[j, k]:
-                    into[k] -= push[j]
+                    into[k] -= push[j] * rows[j, k]
 
 
 @compiled
 def _sizes(matrix: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None:
-    """The sum of the sizes of the terms of `_slope`, of which rounding is a part."""
+    """The sum of the sizes of the terms of `_slope`, to which its rounding error is relative."""
     for k in range(len(x)):
         into[k] = abs(g[k])
     for j in range(len(x)):
@@ -305,25 +320,36 @@ def _sizes(matrix: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None
         if push[j] != 0:
             for k in range(len(x)):
                 if rows[j, k]:
-                    into[k] += abs(push[j])
+                    into[k] += abs(push[j] * rows[j, k])
 
 
 @compiled
 def _pushes(x: Any, rows: Any, side: Any, low: Any, high: Any, weight: float, others: Any, into: Any) -> None:
-    """What every row's bound adds to one child's equations: its multiplier, and its weight times what is missing."""
+    """What every held row adds to one child's equations: its multiplier, and its weight times the difference from its
+    bound.
+    """
     for j in range(len(rows)):
         into[j] = 0.0
         if side[j] != 0:
             missing = high[j] if side[j] > 0 else low[j]
             for k in range(len(x)):
                 if rows[j, k]:
-                    missing -= x[k]
+                    missing -= x[k] * rows[j, k]
             into[j] = others[j] + weight * missing
 
 
 @compiled
+def _all_pushes(x: Any, rows: Any, side: Any, low: Any, high: Any, weights: Any, others: Any) -> Any:
+    """`_pushes` of all children (children x rows)."""
+    found = np.empty_like(others)
+    for c in range(len(x)):
+        _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], found[c])
+    return found
+
+
+@compiled
 def _free_slope(own: Any, index: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None:
-    """As `_slope`, of the free cells alone, whose numbers are ``index`` and on which P is ``own``."""
+    """As `_slope`, for the free cells alone, whose numbers are ``index`` and on which P is ``own``."""
     n = len(index)
     for k in range(n):
         into[k] = -g[index[k]]
@@ -336,7 +362,7 @@ def _free_slope(own: Any, index: Any, x: Any, g: Any, rows: Any, push: Any, into
         if push[j] != 0:
             for k in range(n):
                 if rows[j, index[k]]:
-                    into[k] -= push[j]
+                    into[k] -= push[j] * rows[j, index[k]]
 
 
 @compiled
@@ -355,6 +381,115 @@ def _add_product(matrix: Any, vector: Any, index: Any, into: Any) -> None:
 
 
 @compiled
+def _couple(tied: bool, responses: Any, matrix: Any, kept: Any) -> None:
+    """The `factor` of sum_c H_c, in place of ``matrix`` (cells x cells), with the pivots that are ``kept`` (cells,)."""
+    if not tied:
+        return
+    matrix[:, :] = 0.0
+    for index, _, inverse in responses:
+        for i in range(len(index)):
+            for j in range(i + 1):
+                matrix[index[i], index[j]] += inverse[i, j]
+    factor(matrix, kept)
+
+
+@compiled
+def _restore_sums(responses: Any, matrix: Any, kept: Any, step: Any, change: Any) -> None:
+    """Add to ``change`` (children x cells) what a step of the sums' multipliers does, so that the children's changes
+    add up to ``step`` (cells,), in whose place the multipliers' step then is."""
+    cells = len(step)
+    for c in range(len(change)):
+        for k in responses[c][0]:
+            step[k] -= change[c, k]
+    substitute(matrix, kept, step)
+    own = np.empty(cells)
+    for c in range(len(change)):
+        index, _, inverse = responses[c]
+        for k in range(len(index)):
+            own[k] = step[index[k]]
+        _add_product(inverse, own, index, change[c])
+
+
+@compiled
+def _settle_rows(
+    tied: bool,
+    rows: Any,
+    side: Any,
+    low: Any,
+    high: Any,
+    weights: Any,
+    responses: Any,
+    matrix: Any,
+    kept: Any,
+    x: Any,
+    others: Any,
+) -> None:
+    """Move the multipliers ``others`` of the held rows until ``x``, which belongs to them, is to lack nothing.
+
+    What is missing is linear in them: conjugate gradients, of which the first direction is that of the method of
+    multipliers. One step of that would leave a row as it is that the sums nearly determine.
+    """
+    (children, cells), count = x.shape, len(rows)
+    missing, step = np.zeros((children, count)), np.zeros((children, count))
+    change, own, sums = np.empty((children, cells)), np.empty(cells), np.empty(cells)
+    size, held = 0.0, 0
+    for c in range(children):
+        for j in range(count):
+            if side[c, j] != 0:
+                held += 1
+                lacks = high[c, j] if side[c, j] > 0 else low[c, j]
+                for k in range(cells):
+                    if rows[j, k]:
+                        lacks -= x[c, k] * rows[j, k]
+                missing[c, j] = lacks
+                step[c, j] = weights[c] * lacks
+                size += weights[c] * lacks * lacks
+    first, moved = size, np.zeros((children, count))
+    for _ in range(min(_MOST_STEPS, held)):
+        if size <= _SETTLED * first:
+            break
+        change[:, :] = 0.0
+        for c in range(children):
+            index, _, inverse = responses[c]
+            own[:] = 0.0
+            for j in range(count):
+                if step[c, j] != 0:
+                    for k in range(len(index)):
+                        own[k] += step[c, j] * rows[j, index[k]]
+            _add_product(inverse, own, index, change[c])
+        if tied:
+            sums[:] = 0.0
+            _restore_sums(responses, matrix, kept, sums, change)
+        curved, length = 0.0, 0.0
+        for c in range(children):
+            for j in range(count):
+                if side[c, j] != 0:
+                    found = 0.0
+                    for k in range(cells):
+                        if rows[j, k]:
+                            found += change[c, k] * rows[j, k]
+                    curved += found * step[c, j]
+                    length += step[c, j] * step[c, j] / weights[c]
+        if curved <= _FLAT * length:
+            break
+        part, last, size = size / curved, size, 0.0
+        for c in range(children):
+            for j in range(count):
+                if side[c, j] != 0:
+                    moved[c, j] += part * step[c, j]
+                    for k in range(cells):
+                        if rows[j, k]:
+                            missing[c, j] -= part * change[c, k] * rows[j, k]
+                    size += weights[c] * missing[c, j] * missing[c, j]
+        for c in range(children):
+            for j in range(count):
+                if side[c, j] != 0:
+                    step[c, j] = weights[c] * missing[c, j] + size / last * step[c, j]
+    if size <= _SETTLED_ENOUGH * first:
+        others += moved
+
+
+@compiled
 def _solve_free(
     tied: bool,
     total: Any,
@@ -367,25 +502,19 @@ def _solve_free(
     weights: Any,
     others: Any,
     responses: Any,
+    matrix: Any,
+    kept: Any,
     x: Any,
     multiplier: Any,
 ) -> None:
     """The solution for the given free cells, held rows and their multipliers: ``x`` and ``multiplier``, in place.
 
-    It starts from 0 and adds the solution of what is missing until that is rounding, or falls no more: inverses of
-    ill-conditioned matrices are good for the first digits alone. Only free cells have an equation, and enter.
+    It starts from 0 and adds the solution for the residual until that is rounding, or no longer falls: inverses of
+    ill-conditioned matrices are right only in the first digits. Only free cells have an equation.
     """
     children, cells = g.shape
     x[:, :] = 0.0
     multiplier[:] = 0.0
-    matrix = np.zeros((cells, cells)) if tied else np.zeros((0, 0))
-    kept = np.zeros(cells, np.bool_)
-    if tied:
-        for index, _, inverse in responses:
-            for i in range(len(index)):
-                for j in range(i + 1):
-                    matrix[index[i], index[j]] += inverse[i, j]
-        factor(matrix, kept)
     slope, push = np.empty(cells), np.empty(len(rows))
     change = np.empty((children, cells))
     last = np.inf
@@ -402,14 +531,9 @@ def _solve_free(
             step = total.copy()
             for c in range(children):
                 for k in responses[c][0]:
-                    step[k] -= x[c, k] + change[c, k]
-            substitute(matrix, kept, step)
+                    step[k] -= x[c, k]
+            _restore_sums(responses, matrix, kept, step, change)
             multiplier += step
-            for c in range(children):
-                index, _, inverse = responses[c]
-                for k in range(len(index)):
-                    slope[k] = step[index[k]]
-                _add_product(inverse, slope, index, change[c])
         worst = 0.0
         for c in range(children):
             for k in responses[c][0]:
@@ -422,7 +546,7 @@ def _solve_free(
 
 @compiled
 def _give_back(allowed: Any, free: Any, stale: Any) -> None:
-    """Where no child has a cell left that the parent has, all have it again."""
+    """A cell of the parent that is free in no child becomes free in all."""
     for k in range(free.shape[1]):
         if not free[:, k].any():
             for c in range(free.shape[0]):
@@ -433,11 +557,10 @@ def _give_back(allowed: Any, free: Any, stale: Any) -> None:
 
 @compiled
 def _guess(information: Any, g: Any, total: Any, allowed: Any, free: Any) -> bool:
-    """Which cells may well be ``free``, in place: those that have something where nothing but the sums must hold.
-
-    Each child's own system by conjugate gradients after the inverse of the first one's matrix, which siblings mostly
-    share and which is inverted once; then what the sums lack, by the children's strengths. False where the matrix is
-    not positive definite.
+    """A first guess of the ``free`` cells, in place: those that are positive in the solution without x >= 0. Each
+    child's own system is solved by conjugate gradients, preconditioned by the inverse of the first child's matrix,
+    which siblings mostly share; then the difference of the sums is divided by the children's precisions. False where
+    the matrix is not positive definite.
     """
     children, cells = g.shape
     inverse = _matrix(information, 0).copy()
@@ -474,8 +597,8 @@ def _guess(information: Any, g: Any, total: Any, allowed: Any, free: Any) -> boo
 def _wrong_sign(x: float, free: bool, lack: float, deviation: float, most: float, terms: float) -> bool:
     """Whether a free cell is negative, or an empty one would grow, by more than rounding.
 
-    ``lack``: what its equation lacks; ``deviation``: the root of its information; ``most`` and ``terms``: the sizes of
-    which rounding is a part.
+    ``lack``: the residual of its equation; ``deviation``: the root of its information; ``most`` and ``terms``: the
+    sizes to which rounding is relative.
     """
     if free:
         return x * deviation < -SIGN - _ROUNDING * most * deviation
@@ -511,7 +634,7 @@ def _change_minds(
     stale: Any,
     single: bool,
 ) -> int:
-    """How many cells and rows are on the wrong side; they are moved to the other, all of them or only the last."""
+    """Count the cells and rows on the wrong side, and move all of them, or only the last, to the other side."""
     children, cells = g.shape
     slope, size, push = np.empty(cells), np.empty(cells), np.empty(len(rows))
     wrong, last_child, last_cell, last_row, last_side = 0, -1, -1, -1, 0
@@ -535,7 +658,7 @@ def _change_minds(
             answer = 0.0
             for k in range(cells):
                 if rows[j, k]:
-                    answer += x[c, k]
+                    answer += x[c, k] * rows[j, k]
             slack = SIGN / np.sqrt(strongest) + _ROUNDING * most * cells
             to = _row_side(
                 side[c, j],
@@ -578,8 +701,8 @@ def _primal(
     x: Any,
     multiplier: Any,
 ) -> tuple[int, int]:
-    """A primal active set, the held rows as they are: from a feasible ``x`` along falling objectives; how it ended, and
-    its steps.
+    """A primal active set with fixed held rows: from a feasible ``x`` the objective falls with every step. Returns how
+    it ended, and its steps.
     """
     children, cells = g.shape
     for k in range(cells):
@@ -593,11 +716,29 @@ def _primal(
             free[c, k] = x[c, k] > 0
     responses, stale = _no_responses(children), np.ones(children, np.bool_)
     aim = np.empty_like(x)
+    matrix, kept = np.zeros((cells, cells)), np.zeros(cells, np.bool_)
     slope, size, push = np.empty(cells), np.empty(cells), np.empty(len(rows))
     for step in range(20 * children * cells + 1000):
         if not _refresh(information, free, rows, side, weights, stale, responses):
             return SINGULAR, step
-        _solve_free(True, total, information, g, rows, side, low, high, weights, others, responses, aim, multiplier)
+        _couple(True, responses, matrix, kept)
+        _solve_free(
+            True,
+            total,
+            information,
+            g,
+            rows,
+            side,
+            low,
+            high,
+            weights,
+            others,
+            responses,
+            matrix,
+            kept,
+            aim,
+            multiplier,
+        )
         length = 1.0
         for c in range(children):
             for k in range(cells):
@@ -617,12 +758,12 @@ def _primal(
         worst, child, cell = 1.0, -1, -1
         for c in range(children):
             _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
-            matrix = _matrix(information, c)
-            _slope(matrix, x[c], g[c], rows, push, slope)
-            _sizes(matrix, x[c], g[c], rows, push, size)
+            own = _matrix(information, c)
+            _slope(own, x[c], g[c], rows, push, slope)
+            _sizes(own, x[c], g[c], rows, push, size)
             for k in range(cells):
                 if allowed[c, k] and not free[c, k]:
-                    limit = SIGN * np.sqrt(matrix[k, k]) + _ROUNDING * (size[k] + abs(multiplier[k]))
+                    limit = SIGN * np.sqrt(own[k, k]) + _ROUNDING * (size[k] + abs(multiplier[k]))
                     wrong = (multiplier[k] - slope[k]) / limit
                     if wrong > worst:
                         worst, child, cell = wrong, c, k
@@ -641,9 +782,9 @@ def solve_family(
     ended and in how many rounds.
 
     ``table`` (children x patterns), ``pattern`` (cells x cells): the information matrices, positive definite; ``g``
-    (children x cells). ``total`` (cells,) > 0, where ``tied``; without, the children are on their own (a root).
-    ``allowed`` (children x cells) bool; every cell is allowed to a child. ``rows`` (rows x cells) bool, ``low`` and
-    ``high`` (children x rows), infinite where there is no bound. P x - g = l + rows' n + what x >= 0 adds.
+    (children x cells). ``total`` (cells,) > 0, where ``tied``; otherwise the children are independent (a root).
+    ``allowed`` (children x cells) bool; every cell is allowed for some child. ``rows`` (rows x cells), ``low`` and
+    ``high`` (children x rows), infinite where there is no bound. P x - g = l + rows' n + the multipliers of x >= 0.
     """
     children, cells = g.shape
     free, side = allowed.copy(), np.zeros(low.shape, np.int8)
@@ -656,12 +797,13 @@ def solve_family(
         for j in range(low.shape[1]):
             side[c, j] = 2 if low[c, j] == high[c, j] else 0
     responses, stale, push = _no_responses(children), np.ones(children, np.bool_), np.empty(len(rows))
-    if tied and not len(rows):
+    matrix, kept = np.zeros((cells, cells)) if tied else np.zeros((0, 0)), np.zeros(cells, np.bool_)
+    if tied:
         if not _guess(information, g, total, allowed, free):
             return x, multiplier, others, SINGULAR, 0
         _give_back(allowed, free, stale)
     rounds, passes, fewest, patience = 0, 0, np.iinfo(np.int64).max, _PATIENCE
-    idle, least = 0, np.inf
+    idle, least, quiet, wanted, hoped, before = 0, np.inf, 0, 1, np.inf, others
     while passes < _MOST_PASSES:
         if rounds % (_MOST_ROUNDS + 1) == _MOST_ROUNDS:
             if not tied:
@@ -674,9 +816,14 @@ def solve_family(
             stale[:] = True
             fewest, patience = np.iinfo(np.int64).max, _PATIENCE
         rounds += 1
+        moved = stale.any()
         if not _refresh(information, free, rows, side, weights, stale, responses):
             return x, multiplier, others, SINGULAR, rounds
-        _solve_free(tied, total, information, g, rows, side, low, high, weights, others, responses, x, multiplier)
+        if moved:
+            _couple(tied, responses, matrix, kept)
+        _solve_free(
+            tied, total, information, g, rows, side, low, high, weights, others, responses, matrix, kept, x, multiplier
+        )
         wrong = _change_minds(
             information,
             g,
@@ -701,17 +848,32 @@ def solve_family(
                 _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
                 slack = SIGN / np.sqrt(weights[c] / _WEIGHT) + _ROUNDING * np.abs(x[c]).max() * cells
                 for j in range(len(rows)):
-                    missing = max(missing, abs(push[j] - others[c, j]) / weights[c] / slack)
-                    others[c, j] = push[j]
-            # Where rounding keeps it from falling the certificate says whether it is good enough.
-            idle = 0 if missing < least / 2 else idle + 1
+                    if side[c, j] != 0:
+                        missing = max(missing, abs(push[j] - others[c, j]) / weights[c] / slack)
+            # Where rounding keeps it from falling the certificate decides whether it is good enough.
+            idle, slow = 0 if missing < least / 2 else idle + 1, missing > least / _FAST
             least = min(least, missing)
             if missing <= 1 or (idle > _PATIENCE and missing < _NEARLY):
-                return x, multiplier, others, SOLVED, rounds
-        elif wrong < fewest:
-            fewest, patience = wrong, _PATIENCE
-        elif patience > 0:
-            patience -= 1
+                return x, multiplier, _all_pushes(x, rows, side, low, high, weights, others), SOLVED, rounds
+            quiet += 1
+            if missing > hoped:
+                # What was tried changed minds to no good: back to the way that is sure to end.
+                others[:, :] = before
+                hoped, least, idle = np.inf, np.inf, 0
+            elif slow and quiet > wanted:
+                # Each time it is waited longer for minds to be steady.
+                before, hoped = _all_pushes(x, rows, side, low, high, weights, others), missing
+                _settle_rows(tied, rows, side, low, high, weights, responses, matrix, kept, x, others)
+                quiet, wanted = 0, 2 * wanted
+            else:
+                hoped = np.inf
+                others[:, :] = _all_pushes(x, rows, side, low, high, weights, others)
+        else:
+            quiet = 0
+            if wrong < fewest:
+                fewest, patience = wrong, _PATIENCE
+            elif patience > 0:
+                patience -= 1
         if tied:
             _give_back(allowed, free, stale)
     return x, multiplier, others, GIVEN_UP, rounds

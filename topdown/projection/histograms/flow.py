@@ -1,18 +1,18 @@
-"""Whole numbers for a family of histograms, by a network flow.
+"""Rounds a family of histograms to whole numbers by a network flow.
 
-The parent's histogram is whole. Of the children's, whole numbers r are wanted whose sum over children is the parent's
-in every cell, and of which not only the cells but every child's sums along a *chain* of nested queries (its total, then
-finer and finer groups of cells) are the floor or the ceiling of what they are in the fractional histograms x. Chains
-branch like a tree, and every cell's sum over children is one equation: a network with whole bounds, so that the
-fractional solution proves that a whole one exists.
+The parent's histogram is whole. The result r has whole numbers whose sum over children is the parent's in every cell.
+Not only the cells, but every child's sums along a *chain* of nested queries (its total, then finer and finer groups of
+cells) are the floor or the ceiling of their values in the fractional histograms x. The sums along a chain form a tree,
+and every cell's sum over children is one equation, so that r is a flow in a network with whole bounds; such a flow
+exists because the fractional one does.
 
-"nearest": of these the r with the least sum of (r - x)^2 over all cells, by minimum cost flow: an arc's unit costs
-1 - 2 (x - floor x). Integer noise makes many costs equal, so fresh random bits come after the cost's own. It starts
-from the fractional solution, made whole along cycles the way that costs less, and cancels what cycles of negative cost
-are left. (OR-tools, which has such flows, cannot be loaded beside cvxpy's solvers: both bring a HiGHS of their own.)
-"unbiased": a random one whose expectation is x, cycle by cycle: along a cycle of fractional arcs as much is moved to
-one side or to the other until an arc is whole, with the probabilities that keep the mean (dependent rounding: Gandhi,
-Khuller, Parthasarathy, Srinivasan 2006).
+"nearest": of these the r with the least sum of (r - x)^2 over all cells, by minimum cost flow: an arc's unit costs 1 -
+2 (x - floor x). Integer noise makes many costs equal, so random bits break ties. It starts from the fractional
+solution, makes it whole along cycles in the cheaper direction, and cancels the remaining cycles of negative cost.
+(OR-tools, which has such flows, cannot be loaded beside cvxpy's solvers: both bring a HiGHS of their own.) "unbiased":
+a random r whose expectation is x: along a cycle of fractional arcs flow is moved in one direction or the other until an
+arc is whole, with the probabilities that keep the mean (dependent rounding: Gandhi, Khuller, Parthasarathy, Srinivasan
+2006).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _COIN_BITS = 20
 
 
 def chain(schema: Schema, held: Sequence[Query] = ()) -> list[Query]:
-    """Nested queries from the total to the cells: ``held``, which must be among them, and else attribute by attribute.
+    """A chain of nested queries from the total to the cells, which includes ``held`` and otherwise goes attribute by
+    attribute.
 
     The total, then the recodes and the categories of the first attribute, then these by the second, and so on: the
     attributes come in the schema's order. Raises `ConfigError` for two held queries of which neither is a part of the
@@ -125,7 +126,7 @@ def unbiased(given: Network, source: Source) -> IntArray:
 
 
 def _made_whole(given: Network, cost: IntArray, coins: FloatArray) -> IntArray:
-    """Whole histograms: by ``coins`` where there are any, else those of least ``cost``."""
+    """Whole histograms: random ones where ``coins`` are given, else those of least ``cost``."""
     from topdown.projection.histograms.flow_kernel import made_whole
 
     flow = made_whole(given.tail, given.head, given.low, given.high, given.flow, cost, coins, given.nodes)

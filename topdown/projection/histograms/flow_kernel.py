@@ -1,5 +1,6 @@
-"""A family's network, compiled: its arcs, and its cycles, pushed until every arc is whole, and while they have a
-negative cost."""
+"""A family's network, compiled: its arcs; pushing flow along cycles until every arc is whole; cancelling cycles of
+negative cost.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ def _is_fractional(x: float) -> bool:
 
 @compiled
 def _places(labels: Any, place: Any, first: Any) -> int:
-    """How many groups there are of cells with the same of ``labels`` (cells,); the ``place`` of each cell's group among
-    them, and the ``first`` cell of each."""
+    """The groups of cells with equal ``labels`` (cells,): their number, the ``place`` of each cell's group among them,
+    and the ``first`` cell of each.
+    """
     order = np.argsort(labels, kind="mergesort")
     groups = 0
     for k in range(len(order)):
@@ -37,12 +39,12 @@ def _places(labels: Any, place: Any, first: Any) -> int:
 
 @compiled
 def arcs_of(x: Any, groups: Any, total: Any, tied: bool) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """The network of histograms ``x`` (children x cells): of its arcs the nodes from which and to which they lead, the
-    least and the most that they may carry and what they do; and the floors (children x cells) beside which cells are.
+    """The network of histograms ``x`` (children x cells): for every arc its tail and head, its least and most flow and
+    its flow; and the floors of the cells (children x cells).
 
     ``groups`` (queries x cells): the group of each cell, the coarsest first; ``total`` (cells,): where the children are
-    ``tied``, what they add up to. Node 0 is where everything begins and ends. The arcs are those of every query, child
-    by child and group by group; the cells', child by child; and those that go from the cells' own nodes to node 0.
+    ``tied``, what they add up to. Node 0 is source and sink. The arcs are those of every query, child by child and
+    group by group; the cells', child by child; and those that go from the cells' own nodes to node 0.
     """
     (children, cells), depth = x.shape, len(groups)
     place, first = np.empty((depth, cells), np.int64), np.empty((depth, cells), np.int64)
@@ -96,8 +98,9 @@ def arcs_of(x: Any, groups: Any, total: Any, tied: bool) -> tuple[Any, Any, Any,
 
 @compiled
 def costs(flow: Any, first: int, coins: Any, unit: int, coin: int) -> Any:
-    """What a unit more on every arc costs (arcs,): on the cells' arcs, from ``first`` on, 1 - 2 x its fraction in
-    ``unit`` steps, and then by ``coins``, of which there are ``coin``; on others nothing."""
+    """The cost of one more unit on every arc (arcs,): on the cells' arcs, from ``first`` on, 1 - 2 x the fraction in
+    ``unit`` steps, with ties broken by ``coins`` of ``coin`` values; 0 on other arcs.
+    """
     found = np.zeros(len(flow), np.int64)
     for k in range(len(coins)):
         fraction = min(max(flow[first + k], 0.0), 1.0)
@@ -126,17 +129,17 @@ def _arcs_of_nodes(tail: Any, head: Any, nodes: int) -> tuple[Any, Any]:
 
 @compiled
 def straighten(tail: Any, head: Any, nodes: int) -> tuple[Any, Any, Any, Any, int]:
-    """Chains of arcs on which one number decides: where two arcs meet and no third, what one brings the other takes.
+    """Chains of arcs that must have the same flow: where exactly two arcs meet, the flow of one is that of the other.
 
-    Of every arc its ``chain`` (arcs,) and whether it leads ``along`` it; of every chain the nodes, numbered anew, from
-    which and to which it leads; how many nodes are left.
+    Returns for every arc its ``chain`` (arcs,) and whether it leads ``along`` it, for every chain its tail and head in
+    new numbers, and the number of nodes that are left.
     """
     arcs = len(tail)
     starts, at = _arcs_of_nodes(tail, head, nodes)
     chain, along = np.full(arcs, -1), np.empty(arcs, np.bool_)
     first, last, number = np.empty(arcs, np.int64), np.empty(arcs, np.int64), np.full(nodes, -1)
     chains, ends = 0, 0
-    for loops in range(2):  # what is left when all other chains are found are loops, which begin anywhere
+    for loops in range(2):  # the arcs left after all other chains are loops, which may begin anywhere
         for node in range(nodes):
             if starts[node + 1] - starts[node] == 2 and not loops:
                 continue
@@ -166,13 +169,13 @@ def cancel_cycles(tail: Any, head: Any, low: Any, cost: Any, flow: Any, nodes: i
     """Make whole ``flow``, between ``low`` and one more, of least cost, in place: by pushing along cycles of negative
     cost until there is none (Klein 1967).
 
-    Which cycles there are is read off the predecessors of the shortest paths of Bellman and Ford, after every pass.
+    Cycles are found in the predecessors of the shortest paths of Bellman and Ford, after every pass.
     """
     arcs = len(tail)
     distance, before, mark = np.zeros(nodes, np.int64), np.full(nodes, -1), np.zeros(nodes, np.int64)
     changed = True
     while changed:
-        # Distances and predecessors stay: what a pushed cycle leaves of them is as good a beginning as any.
+        # Distances and predecessors are kept after a push, as a starting point for the next pass.
         changed, found = True, False
         while changed and not found:
             changed = False
@@ -195,7 +198,7 @@ def cancel_cycles(tail: Any, head: Any, low: Any, cost: Any, flow: Any, nodes: i
                     arc = before[node]
                     node = -1 if arc < 0 else tail[arc] if flow[arc] == low[arc] else head[arc]
                 if node >= 0 and mark[node] == walk:
-                    # The walk came back to itself: the cycle that it closed is pushed.
+                    # The walk has closed a cycle, along which flow is pushed.
                     last = node
                     while True:
                         arc = before[node]
@@ -214,8 +217,8 @@ def cancel_cycles(tail: Any, head: Any, low: Any, cost: Any, flow: Any, nodes: i
 def round_cycles(tail: Any, head: Any, flow: Any, cost: Any, coins: Any, nodes: int) -> None:
     """Make every arc's ``flow`` whole, in place, along cycles of arcs that are not.
 
-    Each is pushed the way that costs less, or, where there are ``coins``, one of both by chance. Conservation leaves no
-    node with one fractional arc, so that whoever walks along them comes back to where he was.
+    Each is pushed in the cheaper direction, or, where there are ``coins``, in a random one. By conservation no node has
+    a single fractional arc, so that every walk along fractional arcs closes a cycle.
     """
     arcs = len(tail)
     starts, at = _arcs_of_nodes(tail, head, nodes)
@@ -253,7 +256,7 @@ def round_cycles(tail: Any, head: Any, flow: Any, cost: Any, coins: Any, nodes: 
                 flow[alone] = np.rint(flow[alone])
                 done[alone] = True
                 continue
-            up, down = np.inf, np.inf  # how far the cycle may be pushed its own way, and the other
+            up, down = np.inf, np.inf  # how far the cycle may be pushed forwards and backwards
             for step in range(closed, length):
                 arc = walk[step]
                 above, below = np.ceil(flow[arc]) - flow[arc], flow[arc] - np.floor(flow[arc])
@@ -278,8 +281,9 @@ def round_cycles(tail: Any, head: Any, flow: Any, cost: Any, coins: Any, nodes: 
 
 @compiled
 def made_whole(tail: Any, head: Any, low: Any, high: Any, flow: Any, cost: Any, coins: Any, nodes: int) -> Any:
-    """Whole flows (arcs,) between ``low`` and ``high`` near the fractional ``flow``: by ``coins`` where there are any,
-    else those of least ``cost``."""
+    """Whole flows (arcs,) between ``low`` and ``high`` near the fractional ``flow``: random ones where ``coins`` are
+    given, else those of least ``cost``.
+    """
     found = np.empty(len(flow), np.int64)
     open_arcs = np.empty(len(flow), np.int64)
     count = 0

@@ -1,8 +1,8 @@
-"""Weighted least squares on a tree of histograms, of which any queries were measured at any level.
+"""Weighted least squares on a tree of histograms, where any queries were measured at any level.
 
-The space falls into components and these into blocks (`components`): scalars are solved by the two passes of
-`equality`, all copies at once, the few others by `vector_least_squares`. Variances of any query's answers come out of
-the blocks' covariances.
+The space splits into components and these into blocks (`components`): scalars are solved by the two passes of
+`equality`, all copies at once, the few others by `vector_least_squares`. Variances of any query's answers are computed
+from the blocks' covariances.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _EXACT_ROUNDING = 1e-6
 """Exact values may disagree by this much, in counts; two whole numbers that differ do by more."""
 
 _OPEN = 1e-9
-"""Part of a direction's length that must be undetermined for a variance to be infinite."""
+"""A variance is infinite where more than this part of a direction's length is undetermined."""
 
 
 EXACT = 1e-12
-"""Part of the largest variance below which one is that of an exact value: rounding leaves some 1e-16."""
+"""Variances below this part of the largest are those of exact values; rounding leaves about 1e-16."""
 
 Measured = Sequence[Mapping[Query, Answers]]
 """The answers that were measured, level by level, root first."""
@@ -89,15 +89,17 @@ class Covariance:
         found = np.zeros((len(one_of_each), len(first)))
         for component, rows, blocks in zip(self.components, seen, self.blocks, strict=True):
             of_component = _in_component(rows, component, blocks, one_of_each)
-            # A weight of 0 takes no part, also in what is undetermined.
+            # A weight of 0 stays 0, also where the component is undetermined.
             matters = rows.weight > _OPEN
             found += np.where(matters, rows.weight * np.where(matters, of_component, 0.0), 0.0)[:, rows.place[first]]
-        # That of an exact answer is rounding, on either side of 0.
+        # The variance of an exact answer is a rounding error around 0.
         return np.maximum(found, 0.0)[own - own[:1]], place
 
     @cached_property
     def _runs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where nodes begin that have the covariances of the one before, as siblings mostly do, and the run of each."""
+        """Runs of consecutive nodes with equal covariances, as siblings mostly have: where they begin, and the run of
+        each node.
+        """
         tables = [table for blocks in self.blocks for one in blocks for table in one]
         differs = np.zeros(len(tables[0]), np.bool_)
         differs[:1] = True
@@ -109,7 +111,7 @@ class Covariance:
 def _in_component(
     rows: AnswerRows, component: Component, known: Sequence[BlockCovariance], nodes: npt.NDArray[np.int64]
 ) -> FloatArray:
-    """The variances (nodes x classes) of what the answers' ``rows`` are in a component."""
+    """The variances (nodes x classes) of the answers' ``rows`` in a component."""
     found = np.zeros((len(nodes), len(rows.weight)))
     least = _OPEN * float((rows.rows**2).sum(axis=1).max())
     for block, one in zip(component.blocks, known, strict=True):
@@ -137,7 +139,7 @@ def covariance(
     for component in components:
         blocks = []
         for block in component.blocks:
-            # Problems without a copy have no values, and the same covariance.
+            # A problem without copies has no values, but the same covariance.
             taken = [
                 {q: np.zeros((len(v), 0, len(block.rows[q]))) for q, v in level.items() if q in block.rows}
                 for level in variances
@@ -152,9 +154,9 @@ def solve(tree: Tree, components: Components, measured: Measured, *, upward: boo
     """The least-squares histograms (nodes x cells) and the covariance of their errors.
 
     ``upward``: argmin over the whole tree of the sum over nodes and queries of |A_q x_i - y_iq|^2 / v_iq subject to
-    every family adding up; without, the root first and then family by family. What no measurement determines is
-    shared out equally among the leaves. The answers may have a leading axis of replicates, which the histograms then
-    have too. Raises `Contradiction` for exact values that no table has.
+    every family adding up; without, the root first and then family by family. What no measurement determines is divided
+    equally among the leaves. The answers may have a leading axis of replicates, which the histograms then have too.
+    Raises `Contradiction` for exact values that no table has.
     """
     lead = next((a.values.shape[:-2] for level in measured for a in level.values()), ())
     times = math.prod(lead)
@@ -185,7 +187,7 @@ def solve_blocks(
 ) -> tuple[FloatArray, tuple[BlockCovariance, ...]]:
     """A component's coordinates (nodes, copies, m) by least squares, and the covariances of its blocks.
 
-    ``taken``: by level what the queries' answers say of it (`Components.taken`). Raises `Contradiction`.
+    ``taken``: by level the queries' answers in its coordinates (`Components.taken`). Raises `Contradiction`.
     """
     size = sum(block.size for block in component.blocks)
     coordinates = np.zeros((tree.n_nodes, copies, size))

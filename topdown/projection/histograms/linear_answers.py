@@ -1,8 +1,8 @@
-"""Least squares of the queries that are asked for, without the histograms that they are sums of.
+"""Least squares of the answers to some queries, without computing the histograms.
 
-A query's answers depend on few of the components into which the histograms' space falls (`components`): on those that
-deviate in attributes which it keeps. So a table by race of a nation's blocks takes what its own answers take, and not
-what all cells do.
+A query's answers depend on few of the components of the histograms' space (`components`): on those that deviate only in
+attributes which it keeps. So a table by race of a nation's blocks needs memory and time for its own answers, not for
+all cells.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from topdown.wording import shown
 from topdown.workload import Query, Schema
 
 _NUMBERS_AT_ONCE = 1 << 18
-"""Answers that are turned into coordinates at once: of larger tables most of the time would go into fresh pages."""
+"""Answers that are transformed to coordinates at once; larger tables would spend most time on new memory pages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class LinearAnswers:
         kept = components.kept(asked)
         if not any(kept <= components.kept(query) for query in self.queries):
             raise ConfigError(
-                f"query {shown(asked.name)} is by attributes that no query which was solved for keeps; ask for it too"
+                f"query {shown(asked.name)} has attributes that no solved query keeps together; solve for it too"
             )
         turned = components.empty(nodes.stop - nodes.start, kept)
         for component, coordinates in self.coordinates:
@@ -113,9 +113,8 @@ def linear_answers(measurements: Measurements, queries: Iterable[Query]) -> Line
 def _taken(
     components: Components, query: Query, answers: Answers, wanted: list[Component], kept: frozenset[int]
 ) -> list[FloatArray]:
-    """What ``answers`` say of each component that is ``wanted``, (nodes, copies, rows); nothing where it says nothing.
-
-    Some nodes at once, so that no other table is as large as the answers.
+    """The ``answers`` in the coordinates of every ``wanted`` component, (nodes, copies, rows); None where they do not
+    depend on it. In batches of nodes, so that no other table is as large as the answers.
     """
     step = max(1, _NUMBERS_AT_ONCE // query.n_answers)
     pieces: list[list[FloatArray]] = [[] for _ in wanted]

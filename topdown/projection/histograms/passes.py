@@ -1,14 +1,16 @@
-"""The order in which a family's queries are settled: the answers to some first, alone, then the rest with these fixed.
+"""Non-negativity in passes: the answers to some queries of a family are made non-negative first, then the rest with
+these fixed.
 
-At once, x >= 0 over thousands of cells that are mostly empty lifts their sum: noise below 0 is cut off. A pass asks for
-less. Its cells are *classes*: the cells that the queries up to its own, and the conditions, tell apart. Its program is
-the family's own on the histograms u_c = B x_c of these classes, with u_c >= 0 in place of x_c >= 0:
+In a single pass x >= 0 over thousands of mostly empty cells raises their sum, since negative noise is cut off. A pass
+requires less. Its cells are *classes*: sets of cells that the queries up to its own, and the conditions, do not
+distinguish. Its program is the family's own on the histograms u_c = B x_c of these classes, with u_c >= 0 in place of
+x_c >= 0:
 
     min over u of sum_c min { 1/2 x' P_c x - g_c' x : B x = u_c }    s.t.  sum_c u_c = B X,  u_c >= 0, the conditions,
 
-which is 1/2 u' Q_c u - h_c' u with Q_c = (B P_c^-1 B')^-1 and h_c = Q_c B P_c^-1 g_c: what all measurements together
-say of the classes. Every u_c >= 0 can be shared out among the cells (in proportion to X), so that whatever a pass fixes
-the next one can keep. The last pass is the family's own program.
+which is 1/2 u' Q_c u - h_c' u with Q_c = (B P_c^-1 B')^-1 and h_c = Q_c B P_c^-1 g_c: the information of all
+measurements on the classes. Every u_c >= 0 can be divided among the cells (in proportion to X), so that the next pass
+can keep whatever a pass fixes. The last pass is the family's own program.
 """
 
 from __future__ import annotations
@@ -34,8 +36,7 @@ Order = Sequence[str] | Mapping[str, Sequence[str]]
 """Queries by name: of every level, or by level."""
 
 _REFINEMENTS = 3
-"""Times that an inverse is used to find what is lacking: that of an ill-conditioned matrix is good for the first digits
-alone."""
+"""Refinements by the residual: the inverse of an ill-conditioned matrix is right only in the first digits."""
 
 
 class Classes(NamedTuple):
@@ -61,8 +62,8 @@ def in_order(
 ) -> tuple[list[tuple[Classes, Solved]], Family, Solved]:
     """The passes of a family's program with their solutions, the last pass's program, and its solution.
 
-    ``whole_total``: whether a root's total is rounded to the nearest whole number before the rest is settled, where
-    whole histograms are made: rounding its cells alone, most of which are below 1/2, would take its floor too often.
+    ``whole_total``: for whole histograms, whether a root's total is rounded to the nearest whole number first: rounding
+    its cells, most of which are below 1/2, would round the total down too often.
     """
     passes = []
     for number, query in enumerate(order):
@@ -76,13 +77,13 @@ def in_order(
 
 
 def classes_of(family: Family, queries: Sequence[Query]) -> Classes | None:
-    """The program on the classes of cells that ``queries`` and the conditions tell apart; None where they are the cells
-    themselves, and where an only child leaves nothing to settle. Raises `ProjectionError`.
+    """The program on the classes of cells that ``queries`` and the conditions distinguish; None where the classes are
+    the cells themselves, and where an only child leaves nothing to determine. Raises `ProjectionError`.
     """
     cells, conditions = family.cells, family.conditions
     if family.total is not None and len(conditions.allowed) == 1:
         return None
-    first, of_cell = _told_apart(
+    first, of_cell = told_apart(
         [*(query.answers_of(cells) for query in queries), *conditions.rows, *conditions.allowed]
     )
     if len(first) == len(cells):
@@ -97,8 +98,10 @@ def classes_of(family: Family, queries: Sequence[Query]) -> Classes | None:
     return Classes(program, of_cell, base, spread)
 
 
-def _told_apart(keys: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """Of cells to which each of ``keys`` (cells,) gives a number: one of every class, and the class of every cell."""
+def told_apart(keys: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """Classes of cells with the same numbers in all ``keys`` (cells,): one cell of every class, and the class of every
+    cell.
+    """
     first, label = np.zeros(1, np.int64), np.zeros(len(keys[0]), np.int64)
     for key in keys:
         if (key != key[0]).any():
@@ -109,7 +112,7 @@ def _told_apart(keys: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
 def _known_of_classes(
     family: Family, members: FloatArray, first: IntArray
 ) -> tuple[Gathered, FloatArray, list[tuple[slice, FloatArray]]]:
-    """What is known of classes, whose ``members`` (classes x cells) these are, ``first`` (classes,) one of each; and
+    """The precision and mean of classes with these ``members`` (classes x cells), ``first`` (classes,) one of each; and
     ``base`` and ``spread`` of `Classes`.
 
     What a class is shared out by is found among the differences of its cells from its first: x = E u + D d, of which
@@ -143,9 +146,8 @@ def _known_of_classes(
 
 
 def _with_answers(family: Family, query: Query, classes: Classes, u: FloatArray, whole_total: bool) -> Rows:
-    """The family's conditions, and that the answers to ``query`` are what they are in ``u`` (children x classes).
-
-    A cell of an empty answer is closed. A condition that is about sums of these answers holds already, and is left out.
+    """The family's conditions, with the answers to ``query`` fixed at their values in ``u`` (children x classes). The
+    cells of an empty answer are closed. Conditions on sums of these answers hold already and are left out.
     """
     answers, first, place = np.unique(query.answers_of(family.cells), return_index=True, return_inverse=True)
     inside = place == np.arange(len(answers))[:, None]
@@ -174,12 +176,12 @@ def order_of_plan(
 def order_of(
     levels: Sequence[str], asked: Sequence[Mapping[Query, bool]], schema: Schema, method: Method, order: Order | None
 ) -> tuple[tuple[Query, ...], ...]:
-    """By level, root first, the queries that are settled first in its families, one after the other.
+    """By level, root first, the queries that are made non-negative first in its families, one after the other.
 
     ``asked``: by level the queries that are measured there, and whether all answers are exact. ``order``: their names,
-    of every level or by level. Where it is None, at the root the total, if it is measured there, other queries are
-    measured too, and no level's exact answers settle it. Raises `ConfigError` for an unknown level, a query that is not
-    measured or that is named twice, and for a method that takes no order.
+    of every level or by level. Where it is None: at the root the total, if it is measured there beside other queries,
+    and no level's exact answers determine it. Raises `ConfigError` for an unknown level, a query that is not measured
+    or that is named twice, and for a method that takes no order.
     """
     named = dict.fromkeys(query for level in asked for query in level)
     if order is None:
@@ -192,8 +194,8 @@ def order_of(
     by_level = order if isinstance(order, Mapping) else dict.fromkeys(levels, order)
     if any(by_level.values()) and not method.takes_order:
         raise ConfigError(
-            f"order = {shown(order)}: method {method.name!r} ({method.words}) settles all queries at once; leave order "
-            "out, or take 'top-down' or 'gls-top-down'"
+            f"order = {shown(order)}: method {method.name!r} ({method.words}) makes all queries non-negative at "
+            "once; leave order out, or take 'top-down' or 'gls-top-down'"
         )
     for level in by_level:
         require_known(level, levels, "level of order")
@@ -210,5 +212,7 @@ def _parsed(order: Sequence[str], measured: Iterable[Query], schema: Schema) -> 
 
 
 def order_by_level(levels: Sequence[str], order: Sequence[Sequence[Query]]) -> dict[str, tuple[str, ...]]:
-    """The names of the queries that are settled first, by level, as `order_of` takes them; of other levels nothing."""
+    """The names of the queries that are made non-negative first, by level, as `order_of` takes them; only levels that
+    have some.
+    """
     return {level: tuple(q.name for q in first) for level, first in zip(levels, order, strict=False) if first}

@@ -1,4 +1,4 @@
-"""Information matrices of histograms, a number per pattern in which two cells agree.
+"""Information matrices of histograms, stored as one number per pattern of agreement between two cells.
 
 An information matrix (cells x cells) that comes from queries has few different entries: that of the cells k and l
 depends, attribute by attribute, only on the groups of the measured recodes in which their categories are, and on
@@ -23,13 +23,13 @@ from topdown.workload.query import Query, design
 from topdown.workload.schema import DETAILED, Recode, Schema
 
 _MOST_PATTERNS = 1 << 20
-_MANY_CELLS, _PAIR = 1 << 14, 13
-"""Cells of which memory is weighed before all their pairs are looked at, and bytes that a pair takes."""
+_MANY_CELLS, _PAIR = 1 << 14, 4
+"""With more cells than this the memory is checked before all pairs are formed; and the bytes of a pair."""
 
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """The patterns of pairs of cells of ``schema`` for ``queries``; the zeros of a schema make no others.
+    """The patterns of pairs of cells of ``schema`` for ``queries``; structural zeros add no patterns.
 
     Raises `ConfigError` for a schema that no release can be made of, and for recodes that make too many patterns.
     """
@@ -46,7 +46,7 @@ class Patterns:
         self.components.schema.require_listable()
         if self.count > _MOST_PATTERNS:
             raise ConfigError(
-                f"the measured recodes tell {self.count:,} kinds of pairs of cells apart, and at most "
+                f"the measured recodes distinguish {self.count:,} kinds of pairs of cells, and at most "
                 f"{_MOST_PATTERNS:,} can be handled; measure recodes of fewer groups, or fewer of them"
             )
 
@@ -70,7 +70,7 @@ class Patterns:
 
     @property
     def count(self) -> int:
-        """Number of patterns; some may be of no pair of cells."""
+        """Number of patterns; some may have no pair of cells."""
         return math.prod(self._sizes)
 
     def of(self, cells: IntArray) -> npt.NDArray[np.int32]:
@@ -81,15 +81,12 @@ class Patterns:
                 f"a table of {len(cells):,} cells x cells takes {gibibytes(_PAIR * len(cells) ** 2)} of memory, and "
                 f"{gibibytes(free)} are free; leave an attribute out, or group its categories"
             )
-        found = np.zeros((len(cells), len(cells)), np.int32)
-        for place, members in zip(np.unravel_index(cells, self.schema.shape), self._members, strict=True):
-            classes = int(members.max()) + 1
-            group = members[place].astype(np.int32)
-            mine = group[:, None] * classes + group
-            mine = np.where(place[:, None] == place, classes * classes + group, mine)
-            found *= classes * (classes + 1)
-            found += mine.astype(np.int32)
-        return found
+        from topdown.projection.histograms.precision_kernel import patterns_of
+
+        places = np.stack(np.unravel_index(cells, self.schema.shape))
+        groups = np.stack([members[place] for members, place in zip(self._members, places, strict=True)])
+        classes = np.array([members.max() + 1 for members in self._members])
+        return np.asarray(patterns_of(places, groups, classes))
 
     @cached_property
     def _examples(self) -> list[tuple[IntArray, IntArray]]:

@@ -1,14 +1,16 @@
-"""What is known of every node's histogram before its parent's is: a precision and what it says, level by level.
+"""The precision and the mean of every node's histogram from measurements, before its parent's histogram is known, level
+by level.
 
 From the node's own answers alone (`own`), or with what was measured below it (`known`): the upward pass of least
-squares, component by component. Exact answers are no information but conditions, see `conditions`.
+squares, component by component. Exact answers are not part of them: they are conditions, see `conditions`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +23,16 @@ from topdown.projection.histograms.vector_least_squares import Known, independen
 from topdown.workload import DETAILED, Query
 
 _PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-6, 1e-8
-"""The precision, as a part of the least and of the greatest that was measured, of the rule for what no measurement
-determines: the parent's cells are shared out by the numbers of leaves. The second keeps float64 enough digits."""
+"""The precision of the prior for what no measurement determines (the parent's cells are divided by the numbers of
+leaves), as a part of the least and of the greatest precision that was measured. The second leaves float64 enough
+digits.
+"""
 
 
 class _Openness(NamedTuple):
-    """Which nodes have something that no measurement determines, and the least and the greatest precision above 0 that
-    was measured of each, 1 where none was; (nodes,) each."""
+    """Which nodes are not fully determined by measurements, and the least and the greatest measured precision above 0
+    of each, 1 where there is none; (nodes,) each.
+    """
 
     is_open: npt.NDArray[np.bool_]
     least: FloatArray
@@ -42,9 +47,8 @@ class _Openness(NamedTuple):
         return cls(is_open, np.where(np.isinf(least), 1.0, least), np.where(np.isinf(least), 1.0, found.max(axis=1)))
 
     def prior(self, nodes: slice) -> float:
-        """The precision of the rule in a family, ``nodes``; 0 where the measurements leave nothing open.
-
-        Of the family alone, so that a family's program does not depend on others.
+        """The precision of the prior in a family, ``nodes``; 0 where the measurements determine everything. It depends
+        on the family alone, so that a family's program does not depend on others.
         """
         if not self.is_open[nodes].any():
             return 0.0
@@ -52,8 +56,15 @@ class _Openness(NamedTuple):
         return max(_PRIOR_OF_LEAST * least, _PRIOR_OF_GREATEST * greatest)
 
 
+Slope = tuple[FloatArray, FloatArray]
+"""P x - g (nodes x cells), and the sum of the sizes of its terms."""
+
+At = tuple[FloatArray, slice, IntArray]
+"""Histograms of some nodes, numbered from their level's first, on some cells: ``x`` (nodes x cells), nodes, cells."""
+
+
 class Gathered(NamedTuple):
-    """What is known of the histograms of some nodes on some cells: 1/2 x' P x - g' x, P[k, l] = table[pattern[k, l]].
+    """The information on the histograms of some nodes on some cells: 1/2 x' P x - g' x, P[k, l] = table[pattern[k, l]].
 
     ``table`` (nodes x patterns); ``g`` (nodes x cells).
     """
@@ -64,7 +75,7 @@ class Gathered(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What the answers at the nodes of one level say of them."""
+    """The information of the answers at the nodes of one level on these nodes."""
 
     answers: Mapping[Query, Answers]
     precision: Mapping[Query, FloatArray]
@@ -74,7 +85,7 @@ class Own:
 
     @classmethod
     def of(cls, answers: Mapping[Query, Answers], n_nodes: int, patterns: Patterns) -> Own:
-        """From the ``answers`` of a level of so many nodes; exact ones and those that were not made are left out."""
+        """From the ``answers`` of a level of so many nodes, without exact and unmeasured ones."""
         precision = {}
         for query, (_, variance) in answers.items():
             made = (variance > 0) & np.isfinite(variance)
@@ -87,16 +98,20 @@ class Own:
 
     def gather(self, nodes: slice, cells: IntArray) -> Gathered:
         """For ``nodes`` of the level, numbered from its first, and some ``cells``."""
+        from topdown.projection.histograms.precision_kernel import add_said
+
         count = nodes.stop - nodes.start
         table, g = np.zeros((count, self.patterns.count)), np.zeros((count, len(cells)))
         for query, precision in self.precision.items():
-            here = precision[nodes, None]
-            table += here * self.entries[query]
-            g += here * _said(self.answers[query], nodes, query.answers_of(cells))
+            table += precision[nodes, None] * self.entries[query]
+            add_said(precision[nodes], _said(self.answers[query], nodes, query.answers_of(cells)), g)
         return Gathered(table, g)
 
-    def slope(self, x: FloatArray, nodes: slice, cells: IntArray) -> tuple[FloatArray, FloatArray]:
-        """P x - g at ``x`` (nodes x cells), from the queries themselves, and the sum of its terms' sizes."""
+    def slopes(self, asked: Sequence[At]) -> list[Slope]:
+        """P x - g at each of ``asked``, from the queries themselves."""
+        return [self._slope(*one) for one in asked]
+
+    def _slope(self, x: FloatArray, nodes: slice, cells: IntArray) -> Slope:
         if not self.precision:
             return np.zeros_like(x), np.zeros_like(x)
         from topdown.projection.histograms.precision_kernel import add_slope
@@ -105,14 +120,14 @@ class Own:
         found, size = np.zeros(x.shape), np.zeros(x.shape)
         for query, precision in self.precision.items():
             answer = query.answers_of(cells)
-            said = np.ascontiguousarray(_said(self.answers[query], nodes, answer), np.float64)
+            said = _said(self.answers[query], nodes, answer)
             add_slope(x, answer, np.empty(query.n_answers), said, precision[nodes], found, size)
         return found, size
 
 
-def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[Any]:
-    """Some of the answers at some nodes (nodes x numbers); answer by answer, as a part's lie in memory."""
-    return np.asarray(answers.values).T[numbers, nodes].T
+def _said(answers: Answers, nodes: slice, numbers: IntArray) -> FloatArray:
+    """Some of the answers at some nodes (nodes x numbers); read answer by answer, which is their order in memory."""
+    return np.ascontiguousarray(np.asarray(answers.values).T[numbers, nodes].T, np.float64)
 
 
 class _Component(NamedTuple):
@@ -125,7 +140,7 @@ class _Component(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FromBelow:
-    """What was measured at and below the nodes of one level says of them."""
+    """The information of everything measured at and below the nodes of one level on these nodes."""
 
     components: Components
     patterns: Patterns
@@ -136,7 +151,7 @@ class FromBelow:
 
     @classmethod
     def of_known(cls, state: list[Known], blocks: Sequence[tuple[Component, Block]], patterns: Patterns) -> FromBelow:
-        """From what is known of a level's ``blocks``."""
+        """From the information on a level's ``blocks``."""
         components, is_open = patterns.components, np.zeros(len(state[0].mean), np.bool_)
         table = np.zeros((len(is_open), patterns.count))
         steps: list[tuple[Component, FloatArray]] = []
@@ -159,21 +174,28 @@ class FromBelow:
         """As `Own.gather`."""
         return Gathered(self.table[nodes], self.g[nodes][:, cells])
 
-    def slope(self, x: FloatArray, nodes: slice, cells: IntArray) -> tuple[FloatArray, FloatArray]:
-        """As `Own.slope`, by the components' coordinates of ``x``."""
-        whole = np.zeros((len(x), self.components.schema.n_cells))
-        whole[:, cells] = x
+    def slopes(self, asked: Sequence[At]) -> list[Slope]:
+        """As `Own.slopes`, by the components' coordinates, for all of ``asked`` at once: for a few nodes calls of numpy
+        take longer than the computation.
+        """
+        ends = np.cumsum([0, *(len(x) for x, _, _ in asked)]).tolist()
+        rows = [slice(*pair) for pair in itertools.pairwise(ends)]
+        nodes = np.concatenate([np.arange(its.start, its.stop) for _, its, _ in asked])
+        whole = np.zeros((len(nodes), self.components.schema.n_cells))
+        for row, (x, _, cells) in zip(rows, asked, strict=True):
+            whole[row, cells] = x
         detailed = Query.parse(DETAILED, self.components.schema)
         turned = self.components.rotated(detailed, whole)
         steps = []
         for component, precision, mean in self.parts:
             gap = self.components.taken(detailed, turned, component) - mean[nodes]
             steps.append((component, gap @ precision[nodes]))
-        found = _in_cells(self.components, steps)[:, cells]
-        size = np.abs(self.g[nodes]).max(axis=1, keepdims=True) + self.table[nodes].max(axis=1, keepdims=True) * np.abs(
-            x
-        ).sum(axis=1, keepdims=True)
-        return found, np.broadcast_to(size, found.shape)
+        found = _in_cells(self.components, steps)
+        largest = np.abs(self.g[nodes]).max(axis=1) + self.table[nodes].max(axis=1) * np.abs(whole).sum(axis=1)
+        return [
+            (found[row][:, cells], np.broadcast_to(largest[row, None], x.shape))
+            for row, (x, _, cells) in zip(rows, asked, strict=True)
+        ]
 
 
 def _in_cells(components: Components, steps: list[tuple[Component, FloatArray]]) -> FloatArray:
@@ -188,14 +210,14 @@ Information = Own | FromBelow
 
 
 def own(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns, first: int = 0) -> list[Information]:
-    """What every level's own answers say of its nodes, from level ``first`` down."""
+    """The information of every level's own answers, from level ``first`` down."""
     sizes = np.diff(tree.level_offsets)
     return [Own.of(level, int(size), patterns) for level, size in list(zip(measured, sizes, strict=True))[first:]]
 
 
 def known(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns, start: int) -> list[Information]:
-    """What is known of every level's nodes, root first: from level ``start`` down by their own answers alone, above it
-    by what was measured at and below them, down to ``start``. The root's, 0, leaves every level its own answers.
+    """The information on every level's nodes, root first: from level ``start`` down by their own answers alone, above
+    it by what was measured at and below them, down to ``start``. With ``start`` 0 every level has only its own answers.
 
     Raises `Contradiction` for exact answers that no table has.
     """
@@ -214,8 +236,8 @@ def climb(
 ) -> list[Information]:
     """`known` with the leaves as the start, from the level ``highest`` down.
 
-    ``leaves``: what is known of the leaves, block by block, where they are the roots of subtrees that were climbed
-    before; their own answers are part of it. Raises `Contradiction` for exact answers that no table has.
+    ``leaves``: the information on the leaves, block by block, where they are the roots of subtrees that were processed
+    before; it includes their own answers. Raises `Contradiction` for exact answers that no table has.
     """
     blocks = patterns.components.blocks
     found: list[Information] = []
@@ -235,7 +257,7 @@ def known_above(
     leaves: list[Known] | None = None,
     highest: int = 0,
 ) -> Iterator[list[Known]]:
-    """What is known, block by block, of every level above the leaves, the lowest of them first, ``highest`` the last.
+    """The information, block by block, on every level above the leaves, the lowest first, ``highest`` the last.
 
     ``leaves`` as in `climb`. Raises `Contradiction` for exact answers that no table has.
     """
@@ -267,10 +289,9 @@ def _rotated(level: Mapping[Query, Answers], components: Components) -> _Rotated
 
 
 class _Leaves(NamedTuple):
-    """What the leaves say of their families' sums.
-
-    Where siblings have one variance per query, the sum of what is best known of them is what is best known of the sums
-    of their answers: these are added up as they are. Else every leaf's is found by itself.
+    """The information of the leaves on their families' sums. Where siblings have the same variance per query, the best
+    estimate of their sum follows from the sums of their answers, which are added up. Otherwise every leaf is estimated
+    by itself.
     """
 
     rotated: _Rotated
@@ -299,7 +320,7 @@ class _Leaves(NamedTuple):
 def _take(
     known: Known, answers: _Rotated, component: Component, block: Block, components: Components, first: int
 ) -> None:
-    """Take what ``answers`` say of a block into ``known``, whose first node is ``first``."""
+    """Update ``known``, whose first node is ``first``, by ``answers`` to a block."""
     for query, (table, variance) in answers.items():
         if query in block.rows:
             taken = components.taken(query, table, component)
@@ -307,9 +328,8 @@ def _take(
 
 
 def _precision(known: Known) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-    """The precision (nodes, m, m) in the directions that are known; of which nodes (nodes,) any is not.
-
-    An exact direction has some precision, whatever it is: `Conditions` hold it, and matrices stay positive definite.
+    """The precision (nodes, m, m) in the directions that are determined; and at which nodes (nodes,) some are not. An
+    exact direction gets some precision, so that matrices are positive definite; `Conditions` hold its value.
     """
     is_open: npt.NDArray[np.bool_] = np.asarray(known.diffuse.any(axis=(1, 2)))
     closed = np.broadcast_to(np.eye(known.finite.shape[-1]), known.finite.shape)

@@ -1,9 +1,10 @@
-"""A tree of histograms in pieces: subtrees first go up to their roots, then what is above, then the subtrees go down.
+"""A tree of histograms in pieces: the upward passes of subtrees, then everything above them, then the descent in
+subtrees.
 
-Least squares needs of a subtree what it says of its root, and families need of what is above a root its histogram. So a
-piece can be computed anywhere, alone, and the whole is what one pass over the whole tree gives, but for rounding in the
-last digit. A piece has any number of subtrees, siblings, and their parent in the place of a root, of which it knows
-nothing: small subtrees go together.
+Least squares needs from a subtree only its information on its root, and the families of a subtree need from above only
+its root's histogram. So a piece can be computed anywhere by itself, and the result equals that of one pass over the
+whole tree, except for rounding in the last digit. A piece has any number of sibling subtrees, so that small ones are
+processed together, and their parent as a root without information.
 """
 
 from __future__ import annotations
@@ -24,11 +25,9 @@ from topdown.workload import Query
 
 
 class Roots(NamedTuple):
-    """What subtrees say of their roots, side by side.
-
-    ``known``: block by block what was measured at and below them says, where something goes up to them. ``answers``:
-    their own answers, where nothing does. ``limits``: of their answers, with what those below them imply. ``leaves``:
-    how many there are.
+    """The information of subtrees on their roots, side by side. ``known``: block by block from what was measured at and
+    below them, where there is an upward pass. ``answers``: their own answers, where there is none. ``limits``: of their
+    answers, with what those below them imply. ``leaves``: how many there are.
     """
 
     known: list[Known]
@@ -61,11 +60,11 @@ def roots_of(
     start: int,
     limits: Mapping[Query, Limits] | None = None,
 ) -> Roots:
-    """What a piece says of its subtrees' roots; the root of ``tree`` is their parent, of which nothing is known.
+    """The information of a piece on its subtrees' roots; the root of ``tree`` is their parent, without information.
 
     ``measured``: level by level, the parent's first, which is empty, with one variance per node; ``patterns``: of all
     queries that are measured anywhere in the whole tree; ``start``: the level of the piece where the upward pass
-    starts, 1 and below where nothing goes up to their roots; ``limits`` (nodes x answers) of its nodes. Raises
+    starts, 1 or less where there is none to their roots; ``limits`` (nodes x answers) of its nodes. Raises
     `Contradiction` for exact answers and limits that cannot be, with the number of the piece's node.
     """
     own_limits = Conditions.of(tree, measured, limits).limits[1]
@@ -84,7 +83,7 @@ def below(
     limits: Mapping[Query, Limits] | None = None,
     order: Sequence[tuple[Query, ...]] = (),
 ) -> Descent:
-    """What the way down needs of a piece below its subtrees' roots. Arguments and errors as of `roots_of`."""
+    """The input of the descent for a piece below its subtrees' roots. Arguments and errors as of `roots_of`."""
     conditions = Conditions.of(tree, measured, limits)
     if start > 1:
         levels: list[precision_matrices.Information] = [precision_matrices.Own.of(measured[0], 1, patterns)]
@@ -104,7 +103,7 @@ def above(
     limits: Mapping[Query, Limits] | None = None,
     order: Sequence[tuple[Query, ...]] = (),
 ) -> Descent:
-    """What the way down needs above and at the subtrees' ``roots``, which are the leaves of ``tree``.
+    """The input of the descent above and at the subtrees' ``roots``, which are the leaves of ``tree``.
 
     ``measured``: of the levels above the roots alone. ``start``: the level of the whole tree where the upward pass
     starts. Raises `Contradiction` as `roots_of` does.
@@ -123,6 +122,6 @@ def above(
 
 
 def _without_limits(query: Query, nodes: int) -> Limits:
-    """Limits that say nothing."""
+    """Limits of 0 and infinity."""
     shape = (nodes, query.n_answers)
     return Limits(np.zeros(shape), np.full(shape, np.inf))

@@ -1,11 +1,11 @@
-"""Least squares on a tree of small vectors: one block of a workload that does not fall apart into scalars.
+"""Least squares on a tree of small vectors: a block of a workload that does not split into scalars.
 
 Every node has an unknown vector (m,), a family's vectors add up, and at a node linear measurements b'x of it were made
-with their variances. What is known of a vector is a mean z and a covariance ``finite`` + kappa ``diffuse`` with kappa
-without bound: ``diffuse`` holds the directions that were not measured. Measurements come in one at a time by the exact
-initial Kalman filter (Koopman, Durbin 2000, "Fast Filtering and Smoothing for Multivariate State Space Models"), which
-takes variances of 0 (exact) and unmeasured directions as they are, without 1/0 and without a large number in place of
-infinity; sums over families and the way down are the limits of the usual formulas.
+with their variances. The estimate of a vector is a mean z and a covariance ``finite`` + kappa ``diffuse`` with kappa
+going to infinity: ``diffuse`` holds the directions that were not measured. Measurements are processed one at a time by
+the exact initial Kalman filter (Koopman, Durbin 2000, "Fast Filtering and Smoothing for Multivariate State Space
+Models"), which handles variances of 0 (exact) and unmeasured directions without dividing by 0 and without a large
+number in place of infinity; sums over families and the downward pass are the limits of the usual formulas.
 
 Arrays have nodes first: vectors (nodes, copies, m), one covariance (nodes, m, m) for all copies.
 """
@@ -21,10 +21,10 @@ from topdown.geography.tree import Families, FloatArray, Tree
 from topdown.projection.invariants import Contradiction
 
 _NOTHING = 1e-11
-"""Part of a covariance's size below which a direction has none of it: rounding leaves some 1e-15."""
+"""A direction with less than this part of a covariance's size has a variance of 0; rounding leaves about 1e-15."""
 
 _INDEPENDENT = 1e-9
-"""Part of the largest strength below which rows say nothing that others do not."""
+"""Rows below this part of the largest strength depend on other rows."""
 
 _CONTRADICTION = 1e-6
 """Exact values may disagree by this much, in counts; two whole numbers that differ do by more."""
@@ -43,9 +43,8 @@ class Measured:
 
 @dataclass(eq=False)
 class Known:
-    """What is known of the vectors of some nodes: mean (nodes, copies, m), covariances (nodes, m, m).
-
-    ``scale`` (nodes,): the size of the variances that went in, below whose rounding a covariance is nothing.
+    """Estimates of the vectors of some nodes: mean (nodes, copies, m), covariances (nodes, m, m). ``scale`` (nodes,):
+    the size of the variances that were used; a covariance below its rounding is 0.
     """
 
     mean: FloatArray
@@ -55,17 +54,17 @@ class Known:
 
     @classmethod
     def nothing(cls, nodes: int, copies: int, size: int) -> Known:
-        """No direction of any vector is known."""
+        """Estimates without any information."""
         eye = np.broadcast_to(np.eye(size), (nodes, size, size))
         return cls(np.zeros((nodes, copies, size)), np.zeros((nodes, size, size)), np.array(eye), np.zeros(nodes))
 
     @classmethod
     def together(cls, pieces: Sequence[Known]) -> Known:
-        """What is known of the nodes of several pieces, one after another."""
+        """The estimates of several pieces, one after another."""
         return cls(*(np.concatenate([getattr(one, part) for one in pieces]) for part in PARTS))
 
     def totals(self, families: Families) -> Known:
-        """What is known of the sums of ``families``, whose children these are."""
+        """The estimates of the sums of ``families``, whose children these are."""
         return Known(*(families.total_rows(getattr(self, part)) for part in PARTS))
 
 
@@ -74,10 +73,9 @@ PARTS = ("mean", "finite", "diffuse", "scale")
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """How errors go down a tree: a child's is ``gain`` x its parent's and a rest that depends on its siblings' rests.
-
-    ``levels``: by level what is known of every node from what lies at and below it, of which the root's is all;
-    ``sums``: by level but the last that of every family's sum; ``gains``: by level but the first (nodes, m, m).
+    """How errors propagate down a tree: a child's error is ``gain`` x its parent's plus a rest that is correlated with
+    its siblings' rests. ``levels``: by level the estimate of every node from measurements at and below it; ``sums``: by
+    level but the last that of every family's sum; ``gains``: by level but the first (nodes, m, m).
     """
 
     levels: list[Known]
@@ -86,9 +84,8 @@ class Spread:
 
 
 def independent(rows: FloatArray, values: FloatArray, variance: FloatArray) -> Measured:
-    """What answers say of the rows' span, as so many independent measurements of one ``variance`` (nodes,).
-
-    ``rows`` (k, m), ``values`` (nodes, copies, k). The noise of what is rotated stays what it was.
+    """Answers as independent measurements of the span of their rows, with one ``variance`` (nodes,). ``rows`` (k, m),
+    ``values`` (nodes, copies, k). The rotation does not change the noise.
     """
     left, strength, right = np.linalg.svd(rows, full_matrices=False)
     kept = strength > _INDEPENDENT * strength[0]
@@ -100,7 +97,7 @@ def independent(rows: FloatArray, values: FloatArray, variance: FloatArray) -> M
 
 
 def update(known: Known, measured: Measured, first: int) -> None:
-    """Take ``measured`` into ``known``, in place. ``first``: the number of its first node, for `Contradiction`."""
+    """Update ``known`` by ``measured``, in place. ``first``: the number of its first node, for `Contradiction`."""
     start = np.trace(known.diffuse, axis1=1, axis2=2)
     eye = np.eye(known.mean.shape[-1])
     for k, row in enumerate(measured.rows):
@@ -133,9 +130,8 @@ def update(known: Known, measured: Measured, first: int) -> None:
 
 
 def inverse(matrix: FloatArray, scale: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray]:
-    """Pseudo-inverses of symmetric matrices (n, m, m), and the projectors onto what they map to nothing.
-
-    ``scale`` (n,): the size of what they were made of, where that may be larger than they are.
+    """Pseudo-inverses of symmetric matrices (n, m, m), and the projectors onto their null spaces. ``scale`` (n,): the
+    size of the terms that they were computed from, where these may be larger.
     """
     values, vectors = np.linalg.eigh(matrix)
     kept = values > _NOTHING * np.maximum(np.maximum(values[:, -1], 0.0), scale)[:, None]
@@ -146,10 +142,9 @@ def inverse(matrix: FloatArray, scale: FloatArray | float = 0.0) -> tuple[FloatA
 
 
 def _regression(children: Known, total: Known, families: Families) -> FloatArray:
-    """How far every child follows its family's sum: cov(child, sum) cov(sum)^-1 in the limit; (children, m, m).
-
-    With N the diffuse and U the finite covariance of the sum, split by the directions in which N is something (o) and
-    nothing (c): n N^-1 on o, (u - n N^-1 U_oc) U_cc^-1 on c.
+    """The regression of every child on its family's sum: cov(child, sum) cov(sum)^-1 in the limit; (children, m, m).
+    With N the diffuse and U the finite covariance of the sum, split by the directions in which N is not 0 (o) and 0
+    (c): n N^-1 on o, (u - n N^-1 U_oc) U_cc^-1 on c.
     """
     if not total.diffuse.any():
         inverted, _ = inverse(total.finite, total.scale)
@@ -162,7 +157,7 @@ def _regression(children: Known, total: Known, families: Families) -> FloatArray
 
 
 def _conditioned(children: Known, total: Known, parents: Known, families: Families, gain: FloatArray) -> Known:
-    """The children once their parents are known: each moved by its part of what the parent has and the sum lacks."""
+    """The children given their parents: each moved by its part of the difference between the parent and the sum."""
     gap = np.repeat(parents.mean - total.mean, families.sizes, axis=0)
     mean = children.mean + gap @ gain.transpose(0, 2, 1)
     stay = np.eye(gain.shape[-1]) - gain
@@ -182,19 +177,14 @@ def _conditioned(children: Known, total: Known, parents: Known, families: Famili
 def solve(
     tree: Tree, measured: list[list[Measured]], copies: int, size: int, *, upward: bool, start: int | None = None
 ) -> Known:
-    """Least squares for every node's vector, its covariance with it; (nodes, ...).
-
-    ``measured``: by level, root first. ``upward``: whether every node also learns from what lies below it (whole-tree
-    least squares); without, families are projected one by one from the root. ``start``: of an upward pass the level
-    where it starts, that of the leaves by default; families below it are projected one by one. Where the measurements
-    leave a direction open the children share the remainder by their numbers of open leaves, as in
-    `equality.least_squares`. Raises `Contradiction` for exact values that no table has.
+    """The least-squares estimate of every node's vector, with its covariance; (nodes, ...). ``measured``: by level,
+    root first. ``upward``: whether measurements below a node are used for it (whole-tree least squares); without,
+    families are projected one by one from the root. ``start``: of an upward pass the level where it starts, that of the
+    leaves by default; families below it are projected one by one. Where the measurements leave a direction undetermined
+    the children share the remainder by their numbers of undetermined leaves, as in `equality.least_squares`. Raises
+    `Contradiction` for exact values that no table has.
     """
-    lowest = tree.n_levels - 1 if start is None else start
-    starts: list[Known | None] = [None] * tree.n_levels
-    if not upward or lowest < tree.n_levels - 1:
-        settled = _settled(tree, measured, copies, size)
-        starts = [one if not upward or index >= lowest else None for index, one in enumerate(settled)]
+    starts = _starts(tree, measured, copies, size, 0 if not upward else tree.n_levels - 1 if start is None else start)
     levels, sums = _upward(tree, measured, copies, size, starts)
     found = [levels[0]]
     for index in range(tree.n_levels - 1):
@@ -204,15 +194,18 @@ def solve(
     return Known.together(found)
 
 
-def spread(tree: Tree, measured: list[list[Measured]], size: int) -> Spread:
-    """How the errors of whole-tree least squares depend on each other, from measurements without copies."""
-    levels, sums = _upward(tree, measured, 0, size, [None] * tree.n_levels)
+def spread(tree: Tree, measured: list[list[Measured]], size: int, start: int | None = None) -> Spread:
+    """How the errors of whole-tree least squares, or of least squares whose upward pass starts at level ``start``,
+    propagate down the tree; from measurements without copies.
+    """
+    starts = _starts(tree, measured, 0, size, tree.n_levels - 1 if start is None else start)
+    levels, sums = _upward(tree, measured, 0, size, starts)
     gains = [_regression(levels[k + 1], sums[k], tree.families(k)) for k in range(tree.n_levels - 1)]
     return Spread(levels, sums, gains)
 
 
 def settled(tree: Tree, spread: Spread) -> list[Known]:
-    """By level what is known of every node from all measurements."""
+    """By level the estimate of every node from all measurements."""
     found = [spread.levels[0]]
     for index, gain in enumerate(spread.gains):
         found.append(
@@ -221,12 +214,21 @@ def settled(tree: Tree, spread: Spread) -> list[Known]:
     return found
 
 
+def _starts(tree: Tree, measured: list[list[Measured]], copies: int, size: int, lowest: int) -> list[Known | None]:
+    """The initial estimates of nodes that only use their own answers: those of the level ``lowest`` and below it. None
+    at other levels.
+    """
+    if lowest == tree.n_levels - 1:
+        return [None] * tree.n_levels
+    settled = _settled(tree, measured, copies, size)
+    return [one if index >= lowest else None for index, one in enumerate(settled)]
+
+
 def _upward(
     tree: Tree, measured: list[list[Measured]], copies: int, size: int, starts: list[Known | None]
 ) -> tuple[list[Known], list[Known]]:
-    """What is known of every level's nodes, and of the sums of every level's families, root first.
-
-    A node starts from its children's sum, or from what is in ``starts`` of its level.
+    """The estimates of every level's nodes, and of the sums of every level's families, root first. A node starts from
+    its children's sum, or from ``starts`` of its level.
     """
     levels: list[Known] = []
     sums: list[Known] = []
@@ -247,9 +249,8 @@ def _upward(
 
 
 def _settled(tree: Tree, measured: list[list[Measured]], copies: int, size: int) -> list[Known]:
-    """What the exact values at and below every node say of it, and nothing of the others.
-
-    Family by family a parent is chosen before its children, and its value must be one that they can have.
+    """The exact values at and below every node, without noisy measurements. Family by family a parent is determined
+    before its children, and its value must be one that they can add up to.
     """
     exact = [[Measured(m.rows, m.values, np.where(m.variance == 0, 0.0, np.inf)) for m in level] for level in measured]
     if not any((one.variance == 0).any() for level in exact for one in level):

@@ -1,12 +1,13 @@
 """Histograms from the root down, family by family, fractional or whole.
 
-Whole ones are made whole on the way: every family is projected beneath its parent's whole histogram, then rounded. So a
-child has records only where its parent has some, and what is kept of a node is its records and not its cells.
+Whole histograms are rounded during the descent: every family is projected so that it adds up to its parent's whole
+histogram, then rounded. So a child has records only where its parent has some, and a node is stored as its records, not
+as all cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from topdown.noise import KeyedSource, Source
 from topdown.noise.randomness import read_exactly
 from topdown.projection.cells.rounding import SNAP
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate
-from topdown.projection.histograms.families import Descent, Family, Programs, Sparse, certificate_of, descend
+from topdown.projection.histograms.families import Descent, Family, Programs, Settle, Sparse, certificate_of, descend
 from topdown.projection.histograms.flow import chain, network
 from topdown.projection.histograms.passes import Order
 from topdown.projection.invariants import Contradiction, require_zeros
@@ -33,8 +34,7 @@ from topdown.workload import Query
 
 
 class Histograms(NamedTuple):
-    """Histograms, the root's first, the certificate of the families' programs that they come from, and what these
-    programs were made of."""
+    """Histograms, the root's first; the certificate of the families' programs; and the input of these programs."""
 
     histograms: list[Sparse]
     certificate: Certificate
@@ -42,7 +42,7 @@ class Histograms(NamedTuple):
 
 
 class WholeProjection(NamedTuple):
-    """How whole histograms were made non-negative, for whoever describes them."""
+    """How whole histograms were made non-negative, for the manifest."""
 
     method: str
     weights: str
@@ -66,14 +66,15 @@ def histograms_down(
 ) -> Histograms:
     """Non-negative histograms of every node, within ``limits``; every family adds up in every cell.
 
-    With what was measured at every node, or where the method has an upward pass at and below it, from the level on that
-    ``upward`` names (`upward_start`); the answers to the queries of ``order`` first (`passes`). ``whole``: a rounding
-    and a source, where they are to be whole: a child's total, and its sums along a chain of nested queries
-    (`flow.chain`) in which all exact ones are, are then the floor or the ceiling of what its program says; a key is
-    drawn from the source, and every family's randomness comes from its own stream under that key, so that nothing
-    depends on who works when. ``workers``: threads. ``tolerance``: the certificate's. Raises `ConfigError` for a method
-    that has no solver of families and a rounding that does not make them whole, `ProjectionError` naming the node where
-    exact answers contradict each other.
+    Uses what was measured at every node and, where the method has an upward pass, below it, from the level that
+    ``upward`` names (`upward_start`); the answers to the queries of ``order`` are made non-negative first (`passes`).
+    ``whole``: a rounding and a source, where they are to be whole: a child's total, and its sums along a chain of
+    nested queries (`flow.chain`) in which all exact ones are, are then the floor or the ceiling of their values in its
+    program's solution, unless no counts of its children fit these (`mending`). A key is drawn from the source, and
+    every family's randomness comes from its own stream under that key, so that the result does not depend on the order
+    of the work. ``workers``: threads. ``tolerance``: the certificate's. Raises `ConfigError` for a method that has no
+    solver of families and a rounding that does not make them whole, `ProjectionError` naming the node where exact
+    answers contradict each other.
     """
     own = method.for_families()
     require_zeros(measurements)
@@ -97,8 +98,8 @@ def settler(
     ties: KeyedSource,
     places: Sequence[tuple[int, int]] | None = None,
     held: Iterable[Query] = (),
-) -> Callable[[int, slice, Family, FloatArray], FloatArray]:
-    """What makes a family's solution whole before its children are solved, as `descend` takes it; every family's
+) -> Settle:
+    """A function that rounds a family's solution before its children are solved, as `descend` takes it; every family's
     randomness comes from its own stream under the key of ``ties``.
 
     ``places``: for a piece of a larger tree, level by level, the level's number there and the first node's in it;
@@ -119,7 +120,7 @@ def settler(
 
 
 def require_whole(measurements: Measurements) -> None:
-    """Refuse exact answers that are not whole: no whole histograms have them. Raises `ProjectionError`."""
+    """Refuse exact answers that are not whole, which no whole histograms can have. Raises `ProjectionError`."""
     for level in measurements.geography.levels:
         first = measurements.geography.level_slice(level).start
         for query, (values, variance) in measurements.at(level).items():

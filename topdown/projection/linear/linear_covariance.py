@@ -1,4 +1,4 @@
-"""What a projection onto linear constraints A v = b leaves of the noise: its matrix, covariance, a family's variance.
+"""The errors of a projection onto linear constraints A v = b: its matrix, its covariance, and the variance in a family.
 
 Dense and for moderate sizes: O(rows^2 entries). A tree is the special case in which A states that families add up. The
 estimates themselves, for sparse constraints too, come from :func:`topdown.project_linear`.
@@ -20,7 +20,9 @@ FloatOrArray = TypeVar("FloatOrArray", float, NDArray[np.float64])
 
 
 def family_variance(noise: FloatOrArray, n: FloatOrArray) -> FloatOrArray:
-    """Variance of a child of n after projecting on a public total, of the noise's variance: noise (1 - 1/n)."""
+    """Variance of one of n children after projecting on a public total, from the variance of the noise: noise (1 -
+    1/n).
+    """
     return noise * (1.0 - 1.0 / n)
 
 
@@ -51,7 +53,7 @@ def linear_projection_matrix(constraints: Any, variance: ArrayLike = 1.0) -> Arr
     sigma = checked_variances(variance, matrix.shape[1])
     size = np.sqrt(sigma)
     scaled = matrix * size
-    # Rows in units of their own size: what counts as rank 0 must not depend on the units of a row.
+    # Rows are scaled to their own size, so that the rank does not depend on the units of a row.
     norm = np.sqrt((scaled**2).sum(axis=1))
     scaled = scaled[norm > 0] / norm[norm > 0, None]
     gain = np.linalg.pinv(scaled @ scaled.T, hermitian=True, rcond=1e-13)
@@ -65,8 +67,12 @@ def linear_projection_covariance(
     """Covariance M diag(noise) M' of the projection (P) onto A v = b, whatever b is.
 
     With weights 1/variance of the noise's own variance it is Sigma - Sigma A'(A Sigma A')^+ A Sigma, the least that an
-    unbiased linear estimate has; ``noise_variance`` (entries,) or one number is for weights that are not, such as the
-    paper's unit weights, and is ``variance`` unless given.
+    unbiased linear estimate has; ``noise_variance`` is for weights that are not, such as the paper's unit weights.
+
+    Args:
+        constraints: A, (rows, entries), an array or a scipy sparse matrix.
+        variance: one number or (entries,); the weights are 1/variance.
+        noise_variance: one number or (entries,), the variance of the noise; ``variance`` by default.
 
     Returns:
         (entries, entries), in the units of the variances.
@@ -95,7 +101,7 @@ def checked_constraints(constraints: Any) -> Array:
     try:
         matrix = np.asarray(dense, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ConfigError("A does not read as a matrix of numbers; give an array or a scipy sparse matrix") from None
+        raise ConfigError("A is not a matrix of numbers; give an array or a scipy sparse matrix") from None
     if matrix.ndim != 2 or matrix.shape[1] == 0 or not np.isfinite(matrix).all():
         raise ConfigError(f"A has shape {matrix.shape}; give a matrix of finite numbers, a row for every constraint")
     return matrix

@@ -1,12 +1,12 @@
-"""The solvers of the programs with any linear constraints: one linear system for (P), an active set for (P+).
+"""Solvers for any linear constraints: one linear system for (P), an active set for (P+).
 
 Both work in e = (x - y)/s, s the standard deviations, with every constraint in units of its own size: B e = r. The
 multipliers l then give e = B'l for (P), and e = max(B'l, -y/s) for (P+), and what is solved is B e = r for l.
 
 For (P+) that is the gradient of a convex, piecewise quadratic function of l (the negative of the dual objective), which
 is minimised by Newton steps, each with an exact line search over its breakpoints. The entries above 0 are the active
-set; the step from the right set is the solution. Where only one constraint is there, this is Michelot's threshold.
-Where the function has no minimum no x >= 0 meets the constraints, and the direction in which it falls forever shows it
+set; from the right set one step gives the solution. With a single constraint this is Michelot's threshold. Where the
+function is unbounded below no x >= 0 meets the constraints, and the direction in which it falls without end proves it
 (Farkas).
 
 Constraints may depend on each other: systems are solved with a small multiple of the identity added, and refined by
@@ -25,13 +25,13 @@ from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray
 
 _ADDED = 1e-11
-"""What is added to the diagonal of a system whose diagonal is 1; larger than rounding, and taken out by refinement."""
+"""Added to the diagonal of a system whose diagonal is 1; larger than rounding, and corrected by refinement."""
 
 _FULL = 1e-3
-"""A step whose length is this near to 1 is a whole Newton step: the set was right."""
+"""A step whose length is this close to 1 is a full Newton step: the active set was right."""
 
 _NOTHING = 1e-7
-"""Multipliers that move by 1 and the entries by less than this move nothing."""
+"""A direction of multipliers that changes the entries by less than this per unit has no effect."""
 
 _MOST_REFINEMENTS = 60
 _MOST_STEPS = 500
@@ -54,7 +54,7 @@ def is_sparse(matrix: Any) -> bool:
 
 
 def equality(system: System, solve: Solver) -> tuple[FloatArray, FloatArray]:
-    """(e, l) with e = rows'l the shortest solution of the system, as near as that comes to be met.
+    """(e, l) with e = rows'l the shortest least-squares solution of the system.
 
     ``solve``: the solver of all entries, from `factor`, which serves every right side.
     """
@@ -79,14 +79,14 @@ def nonnegative(system: System, least: FloatArray, start: FloatArray) -> tuple[F
         step = factor(rows, free)(-over)
         moves = rows.T @ step
         if np.linalg.norm(moves) <= _NOTHING * np.linalg.norm(step):
-            break  # what is left of the residual is along multipliers that nothing determines
+            break  # the remaining residual lies along undetermined multipliers
         length = _exact_step(inner, moves, least, -float(system.lacking @ step))
         multipliers = multipliers + length * step
         if length == 0.0 or (((rows.T @ multipliers > least) == free).all() and abs(length - 1) < _FULL):
             break
     else:
         raise ProjectionError(
-            f"the active set did not settle within {_MOST_STEPS} steps; take engine='cvxpy', and please report this"
+            f"the active set did not converge within {_MOST_STEPS} steps; take engine='cvxpy', and please report this"
         )
     multipliers = _refined(system, multipliers, least, factor(rows, free))
     return np.maximum(rows.T @ multipliers, least), multipliers
@@ -118,17 +118,16 @@ def _exact_step(inner: FloatArray, moves: FloatArray, least: FloatArray, slope: 
     size = float(np.abs(moves) @ np.abs(np.where(np.isfinite(least), least, 0.0))) + abs(slope)
     if steep <= _ROUNDING * float(moves @ moves):
         if -value <= 1e-9 * size:
-            return position  # flat to rounding: the direction is one of the multipliers that nothing determines
+            return position  # flat to rounding: the direction is one of undetermined multipliers
         raise ProjectionError(
-            "no x >= 0 meets the constraints A x = b: they add up to a sum of entries with no negative weight that "
-            "is to be "
-            "below 0; correct b, or leave out nonnegative=True"
+            "no x >= 0 meets the constraints A x = b: a combination of them requires a sum of entries with weights "
+            ">= 0 to be below 0; correct b, or leave out nonnegative=True"
         )
     return position - value / steep
 
 
 def _refined(system: System, multipliers: FloatArray, least: FloatArray, solve: Solver) -> FloatArray:
-    """Multipliers for which rows e lacks no more than rounding."""
+    """Multipliers for which the residual of rows e is only rounding."""
     rows = system.rows
     best, least_over = multipliers, np.inf
     for _ in range(_MOST_REFINEMENTS):
@@ -144,8 +143,9 @@ def _refined(system: System, multipliers: FloatArray, least: FloatArray, solve: 
 
 
 def _over(system: System, e: FloatArray) -> FloatArray:
-    """rows e - lacking, 0 where it is rounding: which would make steps of any length along multipliers that nothing
-    determines."""
+    """rows e - lacking, set to 0 where it is only rounding, which would cause steps of any length along undetermined
+    multipliers.
+    """
     over = np.asarray(system.rows @ e - system.lacking, dtype=np.float64)
     known = _ROUNDING * (abs(system.rows) @ np.abs(e) + np.abs(system.lacking)) + system.rounding
     over[np.abs(over) <= known] = 0.0
@@ -159,7 +159,7 @@ def factor(rows: Any, free: np.ndarray[Any, Any]) -> Solver:
         from scipy.sparse.linalg import splu
 
         gram = chosen @ chosen.T + _ADDED * sp.eye_array(rows.shape[0])
-        # Symmetric and positive definite: no row has to change places.
+        # Symmetric and positive definite: no pivoting is needed.
         lower_upper = splu(
             sp.csc_array(gram), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
         )

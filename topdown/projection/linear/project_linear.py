@@ -1,8 +1,8 @@
-"""project_linear(): the values nearest to noisy ones that meet any linear constraints A x = b, and x >= 0 if asked.
+"""project_linear(): the values nearest to noisy ones that meet any linear constraints A x = b, and x >= 0 if required.
 
 The programs (P) and (P+) of Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential
 Privacy", in the paper's own setting. A tree is the special case in which A states that families add up; for trees
-`topdown.project` is faster, and knows exact and unmeasured nodes.
+`topdown.project` is faster, and handles exact and unmeasured nodes.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ LINEAR_ENGINES = ("active-set", "cvxpy")
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _CONTRADICTION = 1e-9
-"""A row that the nearest point misses by this part of its noise, and by more than rounding, contradicts the others."""
+"""A row contradicts the others where the nearest point misses it by this part of its noise, and by more than rounding.
+"""
 _LARGEST_DENSE = 20_000
-"""A covariance of more entries than this squared is not formed (3 GiB)."""
+"""A covariance with more rows than this is not formed (3 GiB)."""
 
 
 @dataclass(frozen=True, eq=False)
 class LinearEstimate:
-    """The nearest values that meet A x = b, with what shows that they are.
-
-    ``nonnegative`` and ``engine``: how it was made.
+    """The nearest values that meet A x = b, with a certificate.
 
     Args:
         values: of the shape of y.
@@ -48,6 +47,8 @@ class LinearEstimate:
             greater of that and 0.
         certificate: the residuals of the program, judged entry by entry from the program itself; its ``worst_node``
             is an entry.
+        nonnegative: whether x >= 0 was asked for.
+        engine: "active-set" or "cvxpy".
 
     Examples:
         >>> found = td.project_linear([10.0, 5.0, -2.0], [[1.0, 1.0, 1.0]], [15.0])
@@ -101,18 +102,19 @@ def project_linear(
 ) -> LinearEstimate:
     """argmin over x with A x = b [and x >= 0] of the sum of (x_i - y_i)^2 / variance_i.
 
-    ``y`` (entries,), or (entries, k) for k tables under the same A.
-
-    (P) is x = y - Sigma A'(A Sigma A')^+ (A y - b); its errors have the ``covariance`` of the result, and cancel for a
-    draw and its mirror image about the truth, so that symmetric noise leaves it unbiased. Neither holds with x >= 0.
+    (P) is x = y - Sigma A'(A Sigma A')^+ (A y - b); its errors are linear in the noise, so that it is unbiased where
+    the noise has mean 0, and have the ``covariance`` of the result. Neither holds with x >= 0.
 
     Args:
-        A: (rows, entries) an array or a scipy sparse matrix, whose rows may depend on each other. ``b`` (rows,), or
-            (rows, k).
+        y: (entries,), or (entries, k) for k tables under the same A.
+        A: (rows, entries) an array or a scipy sparse matrix, whose rows may depend on each other.
+        b: (rows,), or (rows, k).
         variance: one number or (entries,); 0 keeps an entry as it is.
         nonnegative: (P+) in place of (P).
-        engine: "active-set" (one linear system, and for x >= 0 an active set; exact to rounding) or "cvxpy" (the
-            same program given to ``solver``, with ``solver_options``).
+        engine: "active-set" (one linear system, and for x >= 0 an active set; exact to rounding) or "cvxpy" (the same
+            program given to ``solver``).
+        solver: of engine "cvxpy", the name of any solver that cvxpy has installed.
+        solver_options: of engine "cvxpy", by name, given to the solver.
 
     Raises `ConfigError` for what is no such program, `ProjectionError` where the constraints contradict each other or
     no x >= 0 meets them, naming the row, and where a certificate does not hold.
@@ -175,7 +177,7 @@ def project_linear(
 
 @dataclass(frozen=True, eq=False)
 class _Constraints:
-    """What tables under the same A and the same noise share; ``rows`` are A's, in units of the noise."""
+    """The constraints of tables with the same A and the same noise; ``rows`` are A's, in units of the noise."""
 
     matrix: Any
     noise: FloatArray
@@ -225,7 +227,7 @@ class _Program:
 
     @cached_property
     def least(self) -> FloatArray:
-        """Of (x - y)/size where x >= 0; what is exact is not held there."""
+        """The least (x - y)/size with x >= 0; exact entries have no such bound."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.shared.noise > 0, -self.y / self.shared.size, -np.inf)
 
@@ -241,7 +243,7 @@ class _Program:
         ), multipliers / self.shared.norm
 
     def by_cvxpy(self, solver: CvxpySolver) -> tuple[FloatArray, FloatArray]:
-        """The same by a solver, which states the multipliers as well."""
+        """The same by a solver of cvxpy, which also gives the multipliers."""
         from topdown.projection.check.cvxpy_programs import cp, run_solver
 
         e = cp.Variable(len(self.y))
@@ -259,7 +261,7 @@ class _Program:
         return (np.maximum(x, 0.0) if self.nonnegative else x), multipliers / self.shared.norm
 
     def certificate(self, x: FloatArray, multipliers: FloatArray, engine: str) -> Certificate:
-        """Whether x is optimal: what the constraints, the signs and each entry's own equation lack, beyond rounding."""
+        """The residuals of x: of the constraints, the signs and each entry's own equation, beyond rounding."""
         target = self.y + self.shared.noise * (self.shared.matrix.T @ multipliers)
         added = np.abs(self.y) + self.shared.noise * (self.shared.magnitude.T @ np.abs(multipliers))
         gap = np.abs(x - (np.maximum(target, 0.0) if self.nonnegative else target))
@@ -294,20 +296,19 @@ class _Program:
         if wrong.size:
             row = int(wrong[np.argmax((off / self.shared.norm)[wrong])])
             raise ProjectionError(
-                "the constraints A x = b contradict each other: the point that comes nearest to them misses row "
-                f"{row} by "
+                f"the constraints A x = b contradict each other: the nearest point misses row {row} by "
                 f"{off[row]:.3g}; correct b, or leave a row out"
             )
 
 
 def _an_entry(constraints: Any, row: int) -> int:
-    """An entry that a row speaks of; 0 for an empty row."""
+    """An entry with a weight in the row; 0 for an empty row."""
     weights = np.asarray(constraints[[row]].toarray() if is_sparse(constraints) else constraints[row]).ravel()
     return int(np.argmax(np.abs(weights)))
 
 
 def _beyond(residual: FloatArray, rounding: FloatArray, deviation: FloatArray) -> FloatArray:
-    """The part of each residual that rounding does not account for, in deviations; infinite where there is none."""
+    """Each residual beyond rounding, in standard deviations; infinite where there is no standard deviation."""
     excess = np.where(np.isnan(residual), np.inf, residual - rounding)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(excess <= 0, 0.0, excess / deviation)
@@ -318,7 +319,7 @@ def _columns(name: str, values: ArrayLike, rows: int) -> FloatArray:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ConfigError(f"{name} does not read as numbers; give an array of {rows} of them") from None
+        raise ConfigError(f"{name} are not numbers; give an array of {rows} of them") from None
     if array.ndim not in (1, 2) or array.shape[0] != rows:
         raise ConfigError(f"{name} has shape {array.shape}; give {rows} numbers, or a column of {rows} for every table")
     wrong = np.flatnonzero(~np.isfinite(array).reshape(rows, -1).all(axis=1))

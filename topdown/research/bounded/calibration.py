@@ -46,10 +46,17 @@ def privacy_loss(
         geometric: D/b + ln(1 + a (1 - p)(1 - q)/(1 - a p q))
 
     q = 0 on a half-line; without any bound it is D/b. A sensitivity beyond the width counts as the width, since
-    locations are within the bounds. The arguments broadcast; None or an infinity means no bound.
+    locations are within the bounds. The arguments broadcast.
 
     The textbook scale sensitivity/epsilon costs between epsilon (W = D) and ln(2 exp(epsilon) - 1) (half-line), that is
     up to 2 epsilon: Liu's Definition 2a ("epsilon-differentially private") does not hold.
+
+    Args:
+        scale: above 0, in units of the statistic.
+        sensitivity: above 0, in units of the statistic.
+        lower: the lower bound; None or -inf for none.
+        upper: the upper bound; None or inf for none.
+        law: "laplace", or "geometric", whose sensitivity and bounds are whole numbers.
 
     Raises ConfigError for arguments that are not positive, ``lower >= upper``, or fractions under ``"geometric"``.
 
@@ -76,6 +83,13 @@ def calibrate(
     1 / asinh((exp(epsilon) - 1)/2). No bound at all: sensitivity/epsilon. Otherwise by bisection of the loss, which
     falls as the scale grows, between once and twice sensitivity/epsilon; the end that keeps epsilon is returned. The
     arguments broadcast.
+
+    Args:
+        epsilon: above 0.
+        sensitivity: above 0, in units of the statistic.
+        lower: the lower bound; None or -inf for none.
+        upper: the upper bound; None or inf for none.
+        law: "laplace", or "geometric", whose sensitivity and bounds are whole numbers.
 
     Raises ConfigError as :func:`privacy_loss` does, and BudgetError for an epsilon that is not positive.
 
@@ -107,6 +121,10 @@ def uncorrected_scale(epsilon: ArrayLike, sensitivity: ArrayLike) -> FloatOrArra
     A truncated law of this scale must be charged ``privacy_loss(uncorrected_scale(epsilon, sensitivity),
     sensitivity, lower, upper)``, up to twice epsilon; :func:`calibrate` gives the scale that keeps epsilon.
 
+    Args:
+        epsilon: above 0.
+        sensitivity: above 0, in units of the statistic; broadcasts with epsilon.
+
     Examples:
         >>> float(td.noise.uncorrected_scale(0.5, 1.0))
         2.0
@@ -128,6 +146,12 @@ def element_budgets(
     one unit is in one cell, so that every cell gets the whole epsilon under ``neighbours="add-remove"`` and half of
     it under ``"substitute"``, where a unit may leave one cell for another. Give each element its own scale from its
     budget: truncation costs every element separately.
+
+    Args:
+        epsilon: of the whole vector.
+        sensitivities: (elements,) of every element.
+        composition: "sequential" or "parallel".
+        neighbours: "add-remove" or "substitute".
 
     Raises ConfigError for arguments that are not positive, and for unknown names.
 

@@ -88,6 +88,12 @@ def uniform_loss(
     apart, so that they are either ``sensitivity`` apart or stopped by a gap each; C is concave on a piece, and
     across a gap the stationary points solve a quadratic.
 
+    Args:
+        scale: above 0, in units of the statistic.
+        constraints: forbidden open spans ``(low, high)``, as of `NormalizedLaplace`.
+        sensitivity: above 0, in units of the statistic.
+        guarantee: "metric" or "adjacent".
+
     Raises ConfigError for a scale or sensitivity that is not positive, and for an unknown guarantee.
 
     Examples:
@@ -112,6 +118,12 @@ def uniform_scale(
     between for finite ones (Theorems 2 and 3). ``guarantee="adjacent"`` asks for epsilon-differential privacy alone
     and gives a smaller b at which :func:`uniform_loss` is epsilon; on an interval it is
     :func:`topdown.noise.calibrate`.
+
+    Args:
+        constraints: forbidden open spans ``(low, high)``, as of `NormalizedLaplace`.
+        epsilon: above 0.
+        sensitivity: above 0, in units of the statistic.
+        guarantee: "metric" or "adjacent".
 
     Raises ConfigError for constraints that leave nothing and for a sensitivity that is not positive, BudgetError for
     such an epsilon.

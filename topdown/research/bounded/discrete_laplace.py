@@ -45,13 +45,17 @@ LARGEST_SCALE = 2**52
 class TruncatedDiscreteLaplace:
     """The double geometric law around ``location``, conditioned on lower..upper.
 
-    P(X = k) proportional to exp(-|k - location| / scale) on the whole numbers from ``lower`` to ``upper``, 0
-    elsewhere. A location outside of the bounds gives the same law as the nearest bound. ``location``, ``lower`` and
-    ``upper`` are whole numbers that broadcast; None or an infinity means no bound; ``scale`` is one number, kept
-    exactly (a float by its shortest decimal form). Discrete twin of Liu, Definition 2a.
+    P(X = k) proportional to exp(-|k - location| / scale) on the whole numbers from ``lower`` to ``upper``, 0 elsewhere.
+    A location outside of the bounds gives the same law as the nearest bound. Discrete twin of Liu, Definition 2a.
 
     Truncation is no post-processing: at scale sensitivity/epsilon it costs more than epsilon. Take the scale from
     ``calibrate(..., law="geometric")``, and charge ``privacy_loss(..., law="geometric")``.
+
+    Args:
+        location: whole numbers, any shape.
+        scale: one number above 0, kept exactly (a float by its shortest decimal form).
+        lower: whole numbers that broadcast with the location; None or -inf for no bound.
+        upper: whole numbers that broadcast with the location; None or inf for no bound.
 
     Raises ConfigError for a scale that is not positive or passes 2^52, fractions, ``lower > upper``, and magnitudes
     beyond 2^60.
@@ -116,7 +120,8 @@ class TruncatedDiscreteLaplace:
         return as_given(self._mass_below(mirrored, -s, above, below, -upper))
 
     def sample(self, size: Size | None, source: Source) -> IntOrArray:
-        """Exact draws of shape ``size``, to which the parameters broadcast; None: one per location.
+        """Exact draws of shape ``size`` from the bits of ``source``, to which the parameters broadcast; None: one per
+        location.
 
         By rejection, with two proposals of which each has an acceptance of at least 0.43 where it is used: the
         untruncated law where the bounds are far apart, and a uniform number between them where they are within two
@@ -176,8 +181,14 @@ class TruncatedDiscreteLaplace:
 class BoundaryInflatedDiscreteLaplace:
     """``clip(location + DiscreteLaplace(scale), lower, upper)`` on whole numbers.
 
-    Clipping is post-processing: at scale sensitivity/epsilon the law keeps epsilon. Parameters as in
-    :class:`TruncatedDiscreteLaplace`. Discrete twin of Liu, Definition 2b.
+    Clipping is post-processing: at scale sensitivity/epsilon the law keeps epsilon. Discrete twin of Liu, Definition
+    2b.
+
+    Args:
+        location: whole numbers, any shape.
+        scale: one number above 0, kept exactly (a float by its shortest decimal form).
+        lower: whole numbers that broadcast with the location; None or -inf for no bound.
+        upper: whole numbers that broadcast with the location; None or inf for no bound.
 
     Raises ConfigError as :class:`TruncatedDiscreteLaplace` does.
 
@@ -255,7 +266,9 @@ class BoundaryInflatedDiscreteLaplace:
         return as_given(np.where(k < lower, 1.0, np.where(k >= upper, 0.0, reaches(k + 1.0 - location, self.scale))))
 
     def sample(self, size: Size | None, source: Source) -> IntOrArray:
-        """Exact draws of shape ``size``, to which the parameters broadcast; None: one per location."""
+        """Exact draws of shape ``size`` from the bits of ``source``, to which the parameters broadcast; None: one per
+        location.
+        """
         shape = broadcast_shape(size, np.shape(self.location), source)
         location, lower, upper = _bounds(self)
         draws = np.asarray(DiscreteLaplace(self.scale).sample(shape, source), dtype=np.int64)

@@ -38,9 +38,15 @@ from topdown.noise.sampling import Size
 class TruncatedGeneralizedGaussian:
     """The generalised Gaussian law around ``location``, conditioned on [lower, upper].
 
-    The location must lie within the bounds; ``location`` and the bounds broadcast, ``None`` or an infinity means no
-    bound. ``scale`` and ``power`` are one number each. Conditioning is no post-processing: what it costs is
-    :func:`topdown.noise.generalized_gaussian_delta` with ``bounding="truncated"``.
+    Conditioning is no post-processing: what it costs is :func:`topdown.noise.generalized_gaussian_delta` with
+    ``bounding="truncated"``.
+
+    Args:
+        location: within the bounds, any shape.
+        scale: one number above 0, in units of the statistic.
+        power: one number from 1 to 100.
+        lower: numbers that broadcast with the location; None or -inf for no bound.
+        upper: numbers that broadcast with the location; None or inf for no bound.
 
     Raises ConfigError for a scale or power that cannot be, ``lower >= upper``, and a location outside.
 
@@ -109,7 +115,9 @@ class TruncatedGeneralizedGaussian:
         return as_given(np.clip(x, np.asarray(self.lower), np.asarray(self.upper)))
 
     def sample(self, size: Size | None, source: Source) -> FloatOrArray:
-        """Draws by the inverse cdf, of shape ``size``; None: one per location. For studies, not for releases."""
+        """Draws by the inverse cdf from the bits of ``source``, of shape ``size``; None: one per location. For studies,
+        not for releases.
+        """
         shape = broadcast_shape(size, np.shape(self.location), source)
         return self.ppf(uniform(source, int(np.prod(shape))).reshape(shape))
 
@@ -122,8 +130,15 @@ class TruncatedGeneralizedGaussian:
 class BoundaryInflatedGeneralizedGaussian:
     """clip(location + generalised Gaussian noise, lower, upper): an atom on each finite bound, the density between.
 
-    Parameters and errors as of :class:`TruncatedGeneralizedGaussian`. Clipping is post-processing: an (epsilon, delta)
-    stays. A probabilistic one need not: see :func:`topdown.noise.generalized_gaussian_delta`.
+    Clipping is post-processing: an (epsilon, delta) stays. A probabilistic guarantee need not stay: see
+    :func:`topdown.noise.generalized_gaussian_delta`.
+
+    Args:
+        location: within the bounds, any shape.
+        scale: one number above 0, in units of the statistic.
+        power: one number from 1 to 100.
+        lower: numbers that broadcast with the location; None or -inf for no bound.
+        upper: numbers that broadcast with the location; None or inf for no bound.
 
     Examples:
         >>> law = td.noise.BoundaryInflatedGeneralizedGaussian(location=0.1, scale=0.3, power=2, lower=0.0, upper=1.0)
@@ -171,7 +186,7 @@ class BoundaryInflatedGeneralizedGaussian:
         return as_given(np.asarray(self.mse) - np.asarray(self.bias) ** 2)
 
     def pdf(self, x: ArrayLike) -> FloatOrArray:
-        """Density between the atoms; its integral and the two ``atoms`` add up to 1."""
+        """Density at ``x``, between the atoms; its integral and the two ``atoms`` add up to 1."""
         x = np.asarray(x, dtype=np.float64)
         inside = (x >= np.asarray(self.lower)) & (x <= np.asarray(self.upper))
         return as_given(np.where(inside, _noise(self).pdf(x - np.asarray(self.location)), 0.0))
@@ -194,7 +209,9 @@ class BoundaryInflatedGeneralizedGaussian:
         return as_given(np.clip(x, np.asarray(self.lower), np.asarray(self.upper)))
 
     def sample(self, size: Size | None, source: Source) -> FloatOrArray:
-        """Draws by the inverse cdf, of shape ``size``; None: one per location. For studies, not for releases."""
+        """Draws by the inverse cdf from the bits of ``source``, of shape ``size``; None: one per location. For studies,
+        not for releases.
+        """
         shape = broadcast_shape(size, np.shape(self.location), source)
         return self.ppf(uniform(source, int(np.prod(shape))).reshape(shape))
 

@@ -53,7 +53,7 @@ def generalized_gaussian_delta(
     bounding: Bounding = "boundary-inflated",
     guarantee: Tail = "probabilistic",
 ) -> float:
-    """The smallest delta for which a statistic with generalised Gaussian noise of ``scale`` keeps epsilon.
+    """The smallest delta for which a statistic with generalised Gaussian noise keeps epsilon.
 
     Without bounds exact for every pair, the worst being ``sensitivity`` apart. Within bounds the pair matters; the
     worst is looked for over locations ``sensitivity`` apart (or at both ends of a narrower interval) on a grid, and
@@ -62,6 +62,17 @@ def generalized_gaussian_delta(
 
     Clipping keeps the approximate delta. It can raise the probabilistic one: an atom's loss is that of all outputs that
     it gathers, and may lie beyond epsilon where most of theirs did not.
+
+    Args:
+        epsilon: above 0.
+        scale: of the noise, above 0, in units of the statistic.
+        power: of the noise, from 1 to 100.
+        sensitivity: above 0, in units of the statistic.
+        lower: the lower bound; None for none.
+        upper: the upper bound; None for none.
+        bounding: "boundary-inflated" (clipped) or "truncated" (conditioned on the bounds).
+        guarantee: "probabilistic", delta bounds the probability that the loss passes epsilon, or "approximate",
+            (epsilon, delta)-differential privacy.
 
     Raises ConfigError for a scale, sensitivity, power or bounds that cannot be, BudgetError for such an epsilon.
 
@@ -109,6 +120,16 @@ def generalized_gaussian_scale(
 
     At power 1 without bounds it is sensitivity/epsilon whatever delta below 1/2 is, since a smaller Laplace scale
     passes epsilon with probability 1/2. Raises BudgetError for a delta outside of (0, 1).
+
+    Args:
+        epsilon: as of `generalized_gaussian_delta`, and so are all arguments but ``delta``.
+        delta: above 0 and below 1.
+        power: of the noise, from 1 to 100.
+        sensitivity: above 0, in units of the statistic.
+        lower: the lower bound; None for none.
+        upper: the upper bound; None for none.
+        bounding: "boundary-inflated" or "truncated".
+        guarantee: "probabilistic" or "approximate".
 
     Examples:
         >>> scale = td.noise.generalized_gaussian_scale(1.0, 0.01, power=2, sensitivity=1.0)

@@ -39,10 +39,15 @@ def half_line_scale(distance: ArrayLike, epsilon: float, sensitivity: float) -> 
 
         b (2 exp(distance/b) - 1) = b_0 exp(distance epsilon/sensitivity),   b_0 = 1.58595... sensitivity/epsilon
 
-    on the branch that falls from b_0 at the border through 1.30202 sensitivity/epsilon at distance
-    sensitivity/epsilon towards sensitivity/epsilon; by bracketed bisection, since the paper's Lambert function
-    leaves the reals by rounding where its branches meet and underflows far out. ``distance`` (an array is fine) and
-    the result are in the units of the statistic. Raises ConfigError for a negative distance.
+    on the branch that falls from b_0 at the border through 1.30202 sensitivity/epsilon at distance sensitivity/epsilon
+    towards sensitivity/epsilon; by bracketed bisection, since the paper's Lambert function leaves the reals by rounding
+    where its branches meet and underflows far out. Raises ConfigError for a negative distance.
+
+    Args:
+        distance: of the location from the border, 0 or more, any shape; this and the result are in units of the
+            statistic.
+        epsilon: above 0.
+        sensitivity: above 0, in units of the statistic.
 
     Examples:
         >>> round(float(td.noise.half_line_scale(0.0, epsilon=1.0, sensitivity=1.0)), 5)
@@ -128,6 +133,10 @@ def adjacent_half_line_scale(epsilon: ArrayLike, sensitivity: ArrayLike) -> Floa
     Pure epsilon-differential privacy on a half-line (the ``"adjacent"`` guarantee), for epsilon beyond 1.095 even
     below the b_0 of Formula 32. The sound default in place of :func:`half_line_scale`.
 
+    Args:
+        epsilon: above 0, any shape.
+        sensitivity: above 0, in units of the statistic; broadcasts with epsilon.
+
     Examples:
         >>> round(float(td.noise.adjacent_half_line_scale(1.0, 1.0)), 4)
         1.6126
@@ -142,6 +151,9 @@ def half_line_delta(epsilon: float) -> float:
     The supremum of :func:`pair_delta` over locations at most one sensitivity apart; it does not depend on the
     sensitivity. It is reached with one location at the border, where scales differ most, and the other one a whole
     sensitivity away, or less from epsilon of about 2.5 on: two thirds of one at epsilon 4.
+
+    Args:
+        epsilon: the one that the scale was computed for; above 0.
 
     Examples:
         >>> round(td.noise.half_line_delta(1.0), 4)

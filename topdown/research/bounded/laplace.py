@@ -48,12 +48,17 @@ class TruncatedLaplace:
 
     Density proportional to exp(-|x - location| / scale) on [lower, upper] and 0 elsewhere. A location outside of the
     bounds gives the same law as the nearest bound: an exponential law cut at the other end. All four parameters
-    broadcast against each other; ``None`` or an infinity means no bound on that side. Location, scale and bounds
-    are in the units of the statistic.
+    broadcast against each other, and are in units of the statistic.
 
     Liu's Definition 2a calls the mechanism epsilon-differentially private at scale sensitivity/epsilon. It is not:
     resampling until the draw fits is no post-processing, see :func:`topdown.noise.privacy_loss` for what it
     costs and :func:`topdown.noise.calibrate` for the scale that keeps epsilon.
+
+    Args:
+        location: any shape, of magnitude up to 1e150.
+        scale: above 0, from 1e-150 to 1e150.
+        lower: the lower bound; None or -inf for none.
+        upper: the upper bound; None or inf for none.
 
     Raises ConfigError for a scale that is not positive, for nan, for ``lower >= upper``, and for a magnitude outside of
     [1e-150, 1e150] (scale) or beyond 1e150 (location, finite bounds).
@@ -105,7 +110,9 @@ class TruncatedLaplace:
         return as_given(np.exp(self._log_density(x)))
 
     def logpdf(self, x: ArrayLike) -> FloatOrArray:
-        """Logarithm of the density, -inf outside of the bounds; finite far in the tails where the density is 0."""
+        """Logarithm of the density at ``x``, -inf outside of the bounds; finite far in the tails where the density is
+        0.
+        """
         return as_given(self._log_density(x))
 
     def cdf(self, x: ArrayLike) -> FloatOrArray:
@@ -179,9 +186,14 @@ class BoundaryInflatedLaplace:
     """``clip(location + Laplace(scale), lower, upper)`` (Liu, Definition 2b and Equation 5).
 
     An atom on each finite bound and the plain Laplace density between them. Clipping is post-processing: with scale
-    sensitivity/epsilon the law keeps epsilon. The parameters broadcast as in :class:`TruncatedLaplace`; ``None`` or
-    an infinity means no bound; ``lower == upper`` is allowed and puts all mass there (as it happens when
-    the bounds are themselves releases).
+    sensitivity/epsilon the law keeps epsilon. The parameters broadcast as in :class:`TruncatedLaplace`; ``lower ==
+    upper`` is allowed and puts all mass there (this happens when the bounds are themselves releases).
+
+    Args:
+        location: any shape, of magnitude up to 1e150.
+        scale: above 0, from 1e-150 to 1e150.
+        lower: the lower bound; None or -inf for none.
+        upper: the upper bound; None or inf for none.
 
     Raises ConfigError as :class:`TruncatedLaplace` does, for ``lower > upper`` only.
 

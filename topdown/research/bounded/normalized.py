@@ -32,12 +32,16 @@ from topdown.research.bounded.laplace import TruncatedLaplace
 class NormalizedLaplace:
     """Density exp(-|x - location| / scale) / (2 scale C) on the feasible set, 0 elsewhere (Formula 6).
 
-    ``constraints`` is a list of forbidden open spans ``(low, high)``, an end None or infinite for a span that never
-    ends; the feasible set is the rest, and C the Laplace mass that it keeps. ``location`` and ``scale`` broadcast,
-    in the units of the statistic; a scale per location is how :func:`topdown.noise.half_line_scale` is used.
+    The feasible set is what the constraints leave, and C the Laplace mass that it keeps. ``location`` and ``scale``
+    broadcast, in units of the statistic; a scale per location is how :func:`topdown.noise.half_line_scale` is used.
 
     With scale sensitivity/epsilon this is NOT epsilon-differentially private (Formulae 22 to 24); take the scale from
     :func:`topdown.noise.uniform_scale` or, on an interval or half-line, :func:`topdown.noise.calibrate`.
+
+    Args:
+        location: in the feasible set, any shape.
+        scale: above 0; one number, or one per location.
+        constraints: forbidden open spans ``(low, high)``; an end None or infinite for a span that never ends.
 
     Raises ConfigError for a location inside a forbidden span, a scale that is not positive, and spans that leave
     nothing.
@@ -111,7 +115,7 @@ class NormalizedLaplace:
         return as_given(np.exp(self.logpdf(x)))
 
     def logpdf(self, x: ArrayLike) -> FloatOrArray:
-        """Logarithm of the density, -inf in a forbidden span; finite far in the tails where the density is 0."""
+        """Logarithm of the density at ``x``, -inf in a forbidden span; finite in far tails where the density is 0."""
         x = np.asarray(x, dtype=np.float64)
         s, b = np.asarray(self.location), np.asarray(self.scale)
         feasible = np.any([(low <= x) & (x <= high) for low, high in self.pieces], axis=0)

@@ -29,12 +29,19 @@ def worst_log_ratio(
 ) -> float:
     """The largest epsilon that a grid of pairs of locations and of outputs shows for the normalised Laplace law.
 
-    ``"adjacent"``: the largest ln p_s(y)/p_s'(y) over locations s, s' at most ``sensitivity`` apart. ``"metric"``:
-    over all pairs, the log ratio times sensitivity/|s - s'|. A lower bound of the true loss, close to it on the
-    default grid: 80 locations per feasible piece with its ends, each with partners one sensitivity away; outputs at
-    the locations and up to 60 scales out. Above the claimed epsilon (by more than rounding, 1e-9) the claim is
-    refuted: so for the naive scale sensitivity/epsilon next to a constraint, and for a scale that depends on the
-    location, which is given as a function from locations to scales.
+    ``"adjacent"``: the largest ln p_s(y)/p_s'(y) over locations s, s' at most ``sensitivity`` apart. ``"metric"``: over
+    all pairs, the log ratio times sensitivity/|s - s'|. A lower bound of the true loss, close to it on the default
+    grid: 80 locations per feasible piece with its ends, each with partners one sensitivity away; outputs at the
+    locations and up to 60 scales out. Above the claimed epsilon (by more than rounding, 1e-9) the claim is refuted: so
+    it is for the naive scale sensitivity/epsilon next to a constraint, and for a scale that depends on the location.
+
+    Args:
+        scale: one number, or a function from locations to scales.
+        constraints: forbidden open spans ``(low, high)``, as of `NormalizedLaplace`.
+        sensitivity: above 0, in units of the statistic.
+        guarantee: "adjacent" or "metric".
+        locations: the locations that are tried; by default a grid.
+        outputs: the outputs that are tried; by default a grid.
 
     Raises ConfigError for an unknown guarantee, and for locations inside forbidden spans.
 

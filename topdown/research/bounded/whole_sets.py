@@ -147,7 +147,9 @@ class NormalizedDiscreteLaplace:
         return as_given(self._mixture([np.asarray(law.sf(k)) for law in self._laws()]))
 
     def sample(self, size: Size | None, source: Source) -> IntOrArray:
-        """Exact draws of shape ``size``, to which the location broadcasts; None: one per location."""
+        """Exact draws of shape ``size`` from the bits of ``source``, to which the location broadcasts; None: one per
+        location.
+        """
         shape = broadcast_shape(size, np.shape(self.location), source)
         location = np.broadcast_to(np.asarray(self.location), shape).ravel()
         draws = np.empty(location.shape, np.int64)

@@ -21,6 +21,15 @@ FloatArray = NDArray[np.float64]
 class Combined:
     """Several syntheses of one statistic as one estimate.
 
+    Args:
+        estimate: the mean of the estimates.
+        within: W, the mean of their variances.
+        between: B, the variance of the estimates.
+        total: T, the variance of the combined estimate.
+        degrees: nu, the degrees of freedom; infinite where B = 0.
+        low: the lower end of the interval.
+        high: the upper end of the interval.
+
     Examples:
         >>> found = td.synthesis.combining.combine([1.0, 1.2, 0.8], [0.04, 0.05, 0.04])
         >>> float(found.low.round(2)), float(found.high.round(2))
@@ -42,6 +51,11 @@ def combine(estimates: ArrayLike, variances: ArrayLike, *, confidence: float = 0
     W the mean of the variances, B the variance of the estimates (divisor m - 1): T = W + B/m, degrees of freedom
     nu = (m - 1)(1 + m W/B)^2, interval estimate +- t_nu sqrt(T). Not (1 + 1/m) B, as for imputations: given the data
     the m releases are independent. B = 0 takes the normal quantile.
+
+    Args:
+        estimates: (..., m).
+        variances: (..., m), of each estimate.
+        confidence: of the interval, between 0 and 1.
 
     Raises ConfigError for fewer than two estimates, or shapes that differ.
 

@@ -20,10 +20,15 @@ from topdown.research.pmse.generators import numpy_generator
 
 
 def non_private_synthesis(original: Any, n: int | None = None, *, source: Source) -> FloatArray:
-    """``n`` records (default: as many) from sequential linear regressions fitted to ``original`` by least squares.
+    """Records from sequential linear regressions fitted by least squares.
 
     Column j is drawn from N(intercept + slopes x earlier columns, residual variance), with coefficients and variance
     drawn from their posterior under the usual flat prior, as the R package synthpop does. Not private at all.
+
+    Args:
+        original: the records, (n x columns).
+        n: how many records are made; by default as many as there are.
+        source: where the random bits come from.
 
     Examples:
         >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
@@ -48,11 +53,18 @@ def noisy_posterior_predictive(
 ) -> FloatArray:
     """Records from the posterior predictive law of a normal model whose statistics carry Laplace noise.
 
-    The p means and p (p + 1)/2 covariances of the records clipped to ``bounds`` (columns x 2) get an equal part of
-    ``epsilon`` each, with the sensitivities of `topdown.privacy.sensitivity`. With the noisy mean m* and covariance S*
-    (moved to the nearest matrix with eigenvalues of at least 10^-6 of the bounds' width, squared), Sigma ~
-    inverse-Wishart(n - 1, (n - 1) S*), mu ~ N(m*, Sigma/n), records ~ N(mu, Sigma). Source: Bowen, Liu, "Comparative
-    Study of Differentially Private Data Synthesis Methods" (model-based synthesis with sanitised statistics).
+    The p means and p (p + 1)/2 covariances of the records clipped to ``bounds`` get an equal part of ``epsilon`` each,
+    with the sensitivities of `topdown.privacy.sensitivity`. With the noisy mean m* and covariance S* (moved to the
+    nearest matrix with eigenvalues of at least 10^-6 of the bounds' width, squared), Sigma ~ inverse-Wishart(n - 1, (n
+    - 1) S*), mu ~ N(m*, Sigma/n), records ~ N(mu, Sigma). Source: Bowen, Liu, "Comparative Study of Differentially
+    Private Data Synthesis Methods" (model-based synthesis with sanitised statistics).
+
+    Args:
+        original: the records, (n x columns).
+        epsilon: the budget.
+        bounds: (columns x 2), public.
+        n: how many records are made; by default as many as there are.
+        source: where the random bits come from.
 
     Examples:
         >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
@@ -98,6 +110,11 @@ def smooth_histogram_weight(bins: int, n: int, epsilon: float) -> float:
     With it every one of n draws is epsilon/n-differentially private, all of them together epsilon. Source: Wasserman,
     Zhou, "A Statistical Framework for Differential Privacy", section 4.2.
 
+    Args:
+        bins: K, in all.
+        n: how many draws there are.
+        epsilon: of all draws together.
+
     Examples:
         >>> round(td.synthesis.comparators.smooth_histogram_weight(20, n=1000, epsilon=1.0), 4)
         0.9524
@@ -112,8 +129,14 @@ def smooth_histogram(
 ) -> FloatArray:
     """As many records as the original from its histogram on ``bounds``, mixed with the uniform law.
 
-    ``bins`` per column, so bins^columns in all, of equal size. The mixture's weight is `smooth_histogram_weight`, and
-    records are uniform within their bin.
+    The mixture's weight is `smooth_histogram_weight`, and records are uniform within their bin.
+
+    Args:
+        original: the records, (n x columns).
+        epsilon: the budget.
+        bounds: (columns x 2), public.
+        bins: per column, of equal size; so there are bins^columns in all.
+        source: where the random bits come from.
 
     Examples:
         >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
@@ -139,12 +162,18 @@ def functional_regression(
 ) -> FloatArray:
     """Coefficients (intercept first) of the least-squares regression whose objective carries Laplace noise.
 
-    ``design`` (rows x d) and ``response`` are scaled to [-1, 1] by ``bounds`` ((d + 1) x 2, the response's last), with
-    the intercept as one more column of ones. The polynomial sum (y - x'b)^2 gets Laplace noise of scale D/epsilon in
-    every coefficient, D = 2 (1 + 2 k + k^2) for k columns. The quadratic form then gets 4 standard deviations of it
-    on its diagonal, and directions in which it is still not positive are left out. Given back in the data's units.
-    Source: Zhang, Zhang, Xiao, Yang, Winslett, "Functional Mechanism: Regression Analysis under Differential Privacy",
-    Algorithm 1 and section 6.
+    ``design`` and ``response`` are scaled to [-1, 1] by ``bounds``, with the intercept as one more column of ones. The
+    polynomial sum (y - x'b)^2 gets Laplace noise of scale D/epsilon in every coefficient, D = 2 (1 + 2 k + k^2) for k
+    columns. The quadratic form then gets 4 standard deviations of it on its diagonal, and directions in which it is
+    still not positive are left out. Given back in the data's units. Source: Zhang, Zhang, Xiao, Yang, Winslett,
+    "Functional Mechanism: Regression Analysis under Differential Privacy", Algorithm 1 and section 6.
+
+    Args:
+        design: (rows x d).
+        response: (rows,).
+        epsilon: the budget.
+        bounds: ((d + 1) x 2), public, the response's last.
+        source: where the random bits come from.
 
     Examples:
         >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
@@ -178,6 +207,9 @@ def functional_regression(
 def regression_coefficients(data: Any) -> FloatArray:
     """Least squares of the last column on the others: (intercept, slopes).
 
+    Args:
+        data: (rows x columns).
+
     Examples:
         >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
         >>> td.synthesis.comparators.regression_coefficients(records).round(3)
@@ -204,7 +236,11 @@ def _matrix(data: Any) -> FloatArray:
 
 
 def checked_bounds(bounds: npt.ArrayLike, data: Any) -> FloatArray:
-    """``bounds`` as (columns x 2). Raises ConfigError where they are not (lower, upper) for each column of ``data``.
+    """The bounds as an array (columns x 2). Raises ConfigError where they are not (lower, upper) for each column.
+
+    Args:
+        bounds: (lower, upper) of every column.
+        data: (rows x columns).
 
     Examples:
         >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])

@@ -37,20 +37,23 @@ class Generator(Protocol):
         ...
 
     def prior(self, source: Source) -> FloatArray:
-        """One parameter vector from the prior."""
+        """One parameter vector from the prior, by the bits of ``source``."""
         ...
 
     def log_prior(self, parameters: FloatArray) -> float:
-        """The log density of the prior, up to a constant."""
+        """The log density of the prior at ``parameters``, up to a constant."""
         ...
 
     def sample(self, parameters: FloatArray, n: int, source: Source) -> Any:
-        """``n`` synthetic records: an array (n x columns) or a frame."""
+        """``n`` synthetic records under ``parameters``, from ``source``: an array (n x columns) or a frame."""
         ...
 
 
 def numpy_generator(source: Source) -> np.random.Generator:
     """A fast generator seeded with 256 bits of ``source``: for draws that do not depend on confidential records.
+
+    Args:
+        source: where the seed comes from.
 
     Examples:
         >>> rng = td.synthesis.generators.numpy_generator(td.SeededSource(1))
@@ -77,10 +80,15 @@ def _require_positive(variance: float) -> None:
 class GaussianRegressions:
     """Continuous columns one after another, each normal with a mean linear in those before it.
 
-    Column j (from 0) has j + 2 parameters: the intercept, the slopes on columns 0 to j - 1, the spread; ``spread`` says
-    whether that is the "variance" or the "deviation". The source writes N(2, 10) and does not say which. A spread that
-    the prior or a random walk makes negative counts by its size. The prior of every parameter is
-    N(``prior_mean``, ``prior_variance``).
+    Column j (from 0) has j + 2 parameters: the intercept, the slopes on columns 0 to j - 1, the spread. The source
+    writes N(2, 10) and does not say whether that is a variance or a deviation. A spread that the prior or a random walk
+    makes negative counts by its size. The prior of every parameter is normal.
+
+    Args:
+        columns: how many columns there are.
+        spread: what the spread is, "variance" or "deviation".
+        prior_mean: of every parameter.
+        prior_variance: of every parameter, above 0.
 
     Source: Snoke, Slavkovic, "pMSE Mechanism", section 5: X1 ~ N(t1, t2), X2 ~ N(t3 + t4 X1, t5), t ~ N(0, 10).
 
@@ -129,6 +137,10 @@ class GaussianRegressions:
 class IndependentCategoricals:
     """The attributes of ``schema``, independent of each other: one parameter per category, softmaxed by attribute.
 
+    Args:
+        schema: the attributes.
+        prior_variance: of every parameter, above 0; the prior is normal with mean 0.
+
     Examples:
         >>> generator = td.synthesis.generators.IndependentCategoricals(schema)
         >>> generator.dimension
@@ -165,6 +177,10 @@ class MarkovCategoricals:
 
     Parameters: one per category of the first attribute, then for every further one a row of categories for each
     category of the one before, softmaxed by row.
+
+    Args:
+        schema: the attributes, in the order of the chain.
+        prior_variance: of every parameter, above 0; the prior is normal with mean 0.
 
     Examples:
         >>> generator = td.synthesis.generators.MarkovCategoricals(schema)
@@ -205,10 +221,15 @@ class MarkovCategoricals:
 
 @dataclass(frozen=True, slots=True)
 class LogLinear:
-    """The cells of ``schema`` with log probabilities linear in main effects and, with ``interactions``, all pairs.
+    """The cells of ``schema`` with log probabilities linear in main effects and interactions of pairs.
 
     The first category of every attribute is the baseline: an attribute of r categories has r - 1 parameters, a pair
     (r - 1)(s - 1).
+
+    Args:
+        schema: the attributes.
+        interactions: whether pairs have parameters.
+        prior_variance: of every parameter, above 0; the prior is normal with mean 0.
 
     Examples:
         >>> generator = td.synthesis.generators.LogLinear(schema)
@@ -235,7 +256,9 @@ class LogLinear:
         return _log_normal_prior(parameters, 0.0, self.prior_variance)
 
     def cell_probabilities(self, parameters: FloatArray) -> FloatArray:
-        """(cells,): in the schema's order, the last attribute changing fastest."""
+        """The probability of every cell under ``parameters``, (cells,) in the schema's order, the last attribute
+        changing fastest.
+        """
         _require_length(parameters, self.dimension)
         codes = np.indices(self.schema.shape).reshape(len(self.schema.shape), -1)
         main = [

@@ -22,11 +22,17 @@ NORMS = ("l1", "linf")
 
 
 def k_norm_noise(norm: str, size: int, scale: float, *, source: Source) -> FloatArray:
-    """One draw of dimension ``size`` with density proportional to exp(-|v| / scale) in the norm.
+    """One draw with density proportional to exp(-|v| / scale) in a norm.
 
     "l1": independent Laplace noise. "linf": a point uniform in the cube [-1, 1]^size, times a Gamma(size + 1) radius:
     the greatest entry is then Gamma(size) of that scale. With scale sensitivity/epsilon, the sensitivity in the same
     norm, the sum is epsilon-private.
+
+    Args:
+        norm: "l1" or "linf".
+        size: the dimension.
+        scale: above 0.
+        source: where the random bits come from.
 
     Examples:
         >>> td.synthesis.k_norm.k_norm_noise("linf", 3, scale=2.0, source=td.SeededSource(1)).shape
@@ -50,10 +56,18 @@ def k_norm_regression(
 ) -> FloatArray:
     """Coefficients (intercept first) of least squares from its sufficient statistics with K-norm noise.
 
-    ``design`` (rows x d) and ``response`` are scaled to [-1, 1] by ``bounds`` ((d + 1) x 2, the response's last). The
-    statistics are the sums over records of the scaled values, their products and 2 x^2 - 1 for squares, k in all, each
-    in [-1, 1]: one record moves each by 2, so that the sensitivity is 2 in the maximum norm and 2 k in the L1 norm.
-    Directions in which the noisy cross-products are not positive are left out. Given back in the data's units.
+    ``design`` and ``response`` are scaled to [-1, 1] by ``bounds``. The statistics are the sums over records of the
+    scaled values, their products and 2 x^2 - 1 for squares, k in all, each in [-1, 1]: one record moves each by 2, so
+    that the sensitivity is 2 in the maximum norm and 2 k in the L1 norm. Directions in which the noisy cross-products
+    are not positive are left out. Given back in the data's units.
+
+    Args:
+        design: (rows x d).
+        response: (rows,).
+        epsilon: the budget.
+        bounds: ((d + 1) x 2), public, the response's last.
+        norm: "l1" or "linf".
+        source: where the random bits come from.
 
     Raises ConfigError for an unknown norm, or bounds that are none.
 
@@ -87,6 +101,9 @@ def k_norm_regression(
 def sufficient_statistics(scaled: FloatArray) -> FloatArray:
     """Sums over records in [-1, 1]^(d + 1) of what least squares of the last column needs: every term within [-1,
     1].
+
+    Args:
+        scaled: (rows x (d + 1)), the records scaled to [-1, 1], the response last.
 
     Examples:
         >>> td.synthesis.k_norm.sufficient_statistics(np.array([[0.5, 1.0], [-0.5, 0.0]]))

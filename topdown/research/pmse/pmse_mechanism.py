@@ -38,10 +38,11 @@ _STUMP = OptimalTree(1)
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPMSE:
-    """The quality of parameters: the mean pMSE of ``sets`` synthetic data sets of as many records as the original.
+    """The quality of parameters: the mean pMSE of synthetic data sets with as many records as the original.
 
     Args:
         classifier: `OptimalTree` (depth 1 or 2), for which a sensitivity is proven, or `CART`, for which none is.
+        sets: how many synthetic data sets.
         bound: the sensitivity that is charged, "exact", 1/(2 (n + 1)), or "paper", 1/n.
 
     Examples:
@@ -70,13 +71,17 @@ class ExpectedPMSE:
         return optimal_tree_sensitivity(n) if self.bound == "exact" else paper_sensitivity(n)
 
     def value(self, original: Any, synthetic_sets: tuple[Any, ...]) -> float:
-        """The mean pMSE; the smaller the better."""
+        """The mean pMSE of ``synthetic_sets`` beside the ``original`` records; the smaller the better."""
         return mean_pmse(original, synthetic_sets, self.classifier)
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Parameter vectors from the prior, (candidates x dimension), and each one's synthetic data sets: no data seen.
+    """Parameter vectors from the prior with their synthetic data sets; made without looking at the data.
+
+    Args:
+        parameters: (candidates x dimension).
+        synthetic_sets: the data sets of every candidate.
 
     Examples:
         >>> generator = td.synthesis.generators.GaussianRegressions(columns=2)
@@ -91,9 +96,11 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """What the mechanism released: per release the ``parameters`` and one synthetic data set in ``data``.
+    """What the mechanism released.
 
     Args:
+        parameters: the parameter vector of every release.
+        data: one synthetic data set of every release.
         events: what it cost, for an accountant; empty where there is no guarantee.
         guarantee: the same in words.
         fit_for_release: whether the draw was exact, from operating-system entropy, and the guarantee holds.
@@ -115,7 +122,7 @@ class Synthesis:
 
 @dataclass(frozen=True, slots=True)
 class PMSEMechanism:
-    """Algorithm 2, exactly: ``candidates`` parameter vectors from the prior, one drawn by its expected pMSE.
+    """Algorithm 2, exactly: parameter vectors from the prior, of which one is drawn by its expected pMSE.
 
     With quality u_k (the mean pMSE, on a grid) and sensitivity D, candidate k has probability proportional to
     exp(-epsilon u_k / (2 D)); ``selection`` "permute-and-flip" replaces the exponential law by one that is never worse.
@@ -123,6 +130,14 @@ class PMSEMechanism:
     ``epsilon``, whatever their number; it needs no chain to have converged. Neighbours substitute one record, and the
     number of records is public. The data set that is published is drawn from the chosen parameters alone, which costs
     nothing more.
+
+    Args:
+        generator: the family of laws that synthetic data comes from.
+        epsilon: the budget of one release.
+        quality: how candidates are judged, with its sensitivity.
+        candidates: how many parameter vectors are drawn from the prior.
+        selection: "exponential" or "permute-and-flip".
+        unit: what one record is, such as "person".
 
     Raises `BudgetError` for an epsilon that is not above 0, `ConfigError` for unknown options.
 
@@ -164,7 +179,7 @@ class PMSEMechanism:
         return (event,) * releases
 
     def propose(self, n: int, source: Source) -> Candidates:
-        """Candidates for ``n`` original records, from the prior alone."""
+        """Candidates for ``n`` original records, from the prior alone, by the bits of ``source``."""
         parameters = np.stack([self.generator.prior(source) for _ in range(self.candidates)])
         sets = tuple(
             tuple(self.generator.sample(one, n, source) for _ in range(self.quality.sets)) for one in parameters
@@ -172,7 +187,9 @@ class PMSEMechanism:
         return Candidates(parameters, sets)
 
     def exponents(self, original: Any, candidates: Candidates) -> list[Fraction]:
-        """epsilon (u_k - min u) / (2 D) for every candidate, exactly; confidential."""
+        """epsilon (u_k - min u) / (2 D) for every one of ``candidates``, given the ``original`` records, exactly;
+        confidential.
+        """
         frame = as_frame(original)
         values = [self.quality.value(frame, sets) for sets in candidates.synthetic_sets]
         steps = [round(value * 2**GRID_BITS) for value in values]
@@ -182,7 +199,9 @@ class PMSEMechanism:
         return [factor * (step - min(steps)) for step in steps]
 
     def probabilities(self, original: Any, candidates: Candidates) -> FloatArray:
-        """The exponential law over ``candidates``, in floating point; confidential, for tests and studies."""
+        """The exponential law over ``candidates``, given the ``original`` records, in floating point; confidential, for
+        tests and studies.
+        """
         return exponential_probabilities(self.exponents(original, candidates))
 
     def release(
@@ -195,8 +214,14 @@ class PMSEMechanism:
     ) -> Synthesis:
         """``releases`` independent draws, each with a synthetic data set as large as the original one.
 
-        ``releases`` draws cost ``releases`` times epsilon; ``accountant`` is charged before the first. Raises
-        `BudgetError` where that passes its limit, or where it is given and there is no guarantee.
+        They cost ``releases`` times epsilon. Raises `BudgetError` where that passes its limit, or where it is given and
+        there is no guarantee.
+
+        Args:
+            original: the confidential records.
+            releases: how many.
+            source: where the random bits come from; by default the operating system's entropy.
+            accountant: is charged before the first draw; by default none.
         """
         if releases < 1:
             raise ConfigError(f"releases is {releases}; give 1 or more")
@@ -218,7 +243,7 @@ class PMSEMechanism:
         )
 
     def describe(self, releases: int = 1) -> str:
-        """What is guaranteed, in words."""
+        """What is guaranteed for this many ``releases``, in words."""
         if not self.quality.pure:
             return NO_GUARANTEE
         each = exact_number(self.epsilon, "epsilon")

@@ -32,15 +32,22 @@ RARE = 0.00135
 
 @dataclass(frozen=True)
 class PMSE:
-    """``value`` = (1/N) sum (p_i - c)^2, c the synthetic share of the N records; in [0, c (1 - c)], at most 1/4.
+    """The propensity score mean squared error between original and synthetic records, with what is expected of it.
 
-    ``null_expectation`` and ``null_deviation``: mean and standard deviation for two samples of one law, and where
-    they come from (``null``: "partition", "independent", "fitted" or "permutation"; None where it was not asked
-    for). What compares with original records is as confidential as they are.
+    It compares with original records and is as confidential as they are.
 
     Args:
+        value: (1/N) sum (p_i - c)^2, c the synthetic share of the N records; in [0, c (1 - c)], at most 1/4.
+        null: where the two next come from: "partition", "independent", "fitted" or "permutation"; None where no null
+            was asked for.
+        null_expectation: the mean for two samples of one law.
+        null_deviation: the standard deviation for two samples of one law.
         null_standard_error: of the mean, 0 where it is a formula.
+        n_original: the number of original records.
+        n_synthetic: the number of synthetic records.
+        parameters: the number of parameters of the classifier that was fitted.
         copies: the share of synthetic records that equal an original record in every column.
+        has_continuous: whether the data has continuous columns.
         contributions: one row per part of the classifier's partition with ``part, records, synthetic,
             contribution``, the largest first; empty for a regression.
 
@@ -117,14 +124,15 @@ def pmse(
 ) -> PMSE:
     """The mean squared deviation of a classifier's probabilities that records are synthetic (Algorithm 1).
 
-    ``original`` and ``synthetic``: frames, Arrow tables, mappings or arrays with the same columns, continuous and
-    categorical.
-
     Args:
+        original: a frame, an Arrow table, a mapping or an array; continuous and categorical columns.
+        synthetic: the same columns.
         classifier: `CART`, `Logistic`, `Cells`, `OptimalTree`, or "cart", "logistic", "cells" with their defaults.
         null: "auto" takes the formula where there is one and permutes labels otherwise; "independent" and "fitted"
             are the two formulas for a regression (synthetic data drawn apart from the original, or from the model
             fitted to it); "permutation" refits on ``permutations`` shuffles of the labels; None leaves it out.
+        permutations: how many shuffles of the labels there are.
+        seed: of the shuffles.
 
     Raises `DataError` where the data sets cannot be compared, `ConfigError` for an unknown classifier or null.
 
@@ -156,11 +164,12 @@ def pmse(
 def pmse_of_counts(original: npt.ArrayLike, synthetic: npt.ArrayLike, parts: Sequence[str] | None = None) -> PMSE:
     """The pMSE between the records that two tables of counts stand for, every cell being a part; no record is made.
 
-    ``original`` and ``synthetic``: whole, non-negative counts of one shape, such as the true and the released ones
-    (leaves x cells). Cells that are empty in both tables do not count. The null is that of a fixed partition.
-    Raises `DataError` for counts that are no such tables.
+    Cells that are empty in both tables do not count. The null is that of a fixed partition. Raises `DataError` for
+    counts that are no such tables.
 
     Args:
+        original: whole, non-negative counts, such as the true ones (leaves x cells).
+        synthetic: counts of the same shape, such as the released ones.
         parts: names of the cells, row by row.
 
     Examples:
@@ -199,6 +208,11 @@ def pmse_of_counts(original: npt.ArrayLike, synthetic: npt.ArrayLike, parts: Seq
 
 def mean_pmse(original: Any, synthetic_sets: Sequence[Any], classifier: Classifier | str = "cart") -> float:
     """The mean pMSE of several synthetic data sets, an estimate of its expectation.
+
+    Args:
+        original: as of `pmse`.
+        synthetic_sets: the synthetic data sets.
+        classifier: as of `pmse`.
 
     Examples:
         >>> original = np.arange(40.0).reshape(20, 2)
@@ -250,9 +264,14 @@ def _mean_square(probability: FloatArray, share: float) -> float:
 
 
 def null_of_partition(splits: int, n_rows: int, synthetic_share: float = 0.5) -> float:
-    """The mean pMSE of a fixed partition with ``splits`` + 1 parts over all permutations of the labels, exactly.
+    """The mean pMSE of a fixed partition over all permutations of the labels, exactly.
 
-    D c (1 - c) / (N - 1), which is D / (4 (N - 1)) for two data sets of one size.
+    D c (1 - c) / (N - 1), D the number of splits, which is D / (4 (N - 1)) for two data sets of one size.
+
+    Args:
+        splits: the number of parts less 1.
+        n_rows: N, of both data sets together.
+        synthetic_share: c, the share of synthetic records.
 
     Examples:
         >>> round(td.synthesis.pmse.null_of_partition(splits=1, n_rows=200), 6)
@@ -264,11 +283,17 @@ def null_of_partition(splits: int, n_rows: int, synthetic_share: float = 0.5) ->
 def null_of_logistic(
     k: int, n_rows: int, *, synthesis: Literal["independent", "fitted"] = "independent", synthetic_share: float = 0.5
 ) -> float:
-    """The mean pMSE of a logistic regression with ``k`` coefficients, the intercept among them, for large N.
+    """The mean pMSE of a logistic regression for large N.
 
     "independent", two samples of one law: (k - 1) c (1 - c) / N, which is (k - 1)/(4 N) for one size. "fitted", the
     synthetic data drawn from the model fitted to the original: (k - 1) c (1 - c)^2 / N, which is (k - 1)/(8 N), the
     value that Snoke, Raab, Nowok, Dibben, Slavkovic publish.
+
+    Args:
+        k: the number of coefficients, the intercept among them.
+        n_rows: N, of both data sets together.
+        synthesis: "independent" or "fitted".
+        synthetic_share: c, the share of synthetic records.
 
     Examples:
         >>> td.synthesis.pmse.null_of_logistic(3, n_rows=200)

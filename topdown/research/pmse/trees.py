@@ -26,6 +26,10 @@ IntArray = npt.NDArray[np.int64]
 class Cut:
     """A question: is ``feature`` at most ``threshold``?
 
+    Args:
+        feature: the number of the feature.
+        threshold: the largest value for which the answer is yes.
+
     Examples:
         >>> td.synthesis.trees.Cut(feature=0, threshold=2.5).threshold
         2.5
@@ -37,7 +41,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class OptimalTree:
-    """The best tree of ``depth`` 1 or 2 over all features and all thresholds between their values.
+    """The best tree over all features and all thresholds between their values.
 
     With N rows, d features and at most K distinct values each, depth 1 takes O(d N log N) by sorted prefix sums; depth
     2 takes O(d^2 (N + K^2)) time, by prefix sums over pairs of features, and O(N + K) memory. Ties go to the first
@@ -47,6 +51,7 @@ class OptimalTree:
     The family of trees stays fixed, so that the sensitivity holds.
 
     Args:
+        depth: 1 or 2.
         resolution: a public number, of which the thresholds of continuous features are then whole multiples; it
             makes K small, and depth 2 quick, for any number of records.
 
@@ -70,7 +75,7 @@ class OptimalTree:
             )
 
     def fit(self, columns: Columns, labels: IntArray) -> Fit:
-        """The optimal tree's probabilities."""
+        """The optimal tree's probabilities for rows of ``columns`` with ``labels`` of 0 or 1."""
         matrix = columns.matrix
         if self.resolution is not None:
             # x <= t for a multiple t exactly when the next multiple above x is.
@@ -86,7 +91,10 @@ def optimal_partition(
 ) -> tuple[IntArray, list[list[tuple[Cut, bool]]]]:
     """(leaf of every row, by leaf the questions that lead to it and whether the answer is no).
 
-    ``matrix`` (rows x features), ``labels`` 0 or 1.
+    Args:
+        matrix: (rows x features).
+        labels: (rows,) 0 or 1.
+        depth: 1 or 2.
 
     Examples:
         >>> matrix, labels = np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([0, 0, 1, 1])
@@ -175,13 +183,17 @@ def _words(path: list[tuple[Cut, bool]], features: tuple[str, ...]) -> str:
 
 
 def optimal_tree_sensitivity(n: int, n_synthetic: int | None = None) -> Fraction:
-    """How far one of ``n`` original records can move the pMSE of an optimal tree: 1/(2 (n + 1)).
+    """How far one original record can move the pMSE of an optimal tree: 1/(2 (n + 1)) where there are as many synthetic
+    ones.
 
-    For substitution, ``n_synthetic`` records (by default n) beside the original ones, and any fixed family of
-    partitions over which the greatest pMSE is taken, such as all trees of a depth. A record that changes its leaf
-    carries label 0, so that of a leaf's m rows at most m - 1 are synthetic, and one partition's pMSE moves by at most
-    s/((s + 1)(n + s)) with s synthetic records. It is attained for every n and s, by a leaf with all synthetic records
-    and one original. The source's Theorem 4.1 gives 1/n: see `paper_sensitivity`.
+    For substitution, and any fixed family of partitions over which the greatest pMSE is taken, such as all trees of a
+    depth. A record that changes its leaf carries label 0, so that of a leaf's m rows at most m - 1 are synthetic, and
+    one partition's pMSE moves by at most s/((s + 1)(n + s)) with s synthetic records. It is attained for every n and s,
+    by a leaf with all synthetic records and one original. The source's Theorem 4.1 gives 1/n: see `paper_sensitivity`.
+
+    Args:
+        n: the number of original records.
+        n_synthetic: the number of synthetic records; n by default.
 
     Examples:
         >>> td.synthesis.trees.optimal_tree_sensitivity(99)
@@ -194,6 +206,9 @@ def optimal_tree_sensitivity(n: int, n_synthetic: int | None = None) -> Fraction
 
 def paper_sensitivity(n: int) -> Fraction:
     """The bound of the source, 1/n (Theorem 4.1).
+
+    Args:
+        n: the number of original records.
 
     Examples:
         >>> td.synthesis.trees.paper_sensitivity(100)

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from topdown.geography.tree import FloatArray
+from topdown.pages.chart_style import INK
 from topdown.research.pmse.quality import PMSE, pmse_of_counts
 from topdown.studies.errors_table import ErrorTable
-from topdown.studies.report.chart_parts import INK
 from topdown.studies.report.results import StudyResults
 from topdown.studies.report.section import Chart, Section, Summary, fragment
 

@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 
 from topdown.noise import DiscreteLaplace, Gaussian, Laplace
+from topdown.pages.chart_style import GREY, INK
 from topdown.privacy.plan import Plan
 from topdown.research.theory.wasserstein import wasserstein_to_noise
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.methods import RAW
 from topdown.studies.report.chart_parts import (
-    GREY,
-    INK,
     LIGHTNESS,
     SHAPES,
     above,

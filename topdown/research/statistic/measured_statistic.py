@@ -37,11 +37,19 @@ RECORD_BITS = 20
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStatistic:
-    """A protected statistic: ``value``, an exact multiple of 2^-grid_bits within ``lower`` and ``upper``.
+    """A protected statistic.
 
     Args:
+        statistic: "mean", "variance" or "covariance".
+        columns: the names of the columns that it is of.
+        value: the statistic with noise, an exact multiple of 2^-grid_bits.
+        lower: the least that the value can be.
+        upper: the most that the value can be.
+        grid_bits: the value is a multiple of 2^-grid_bits.
+        bounding: "boundary-inflated" or "truncated".
         scale: of the noise, in the units of the statistic.
         sensitivity: how far one record moves the statistic on the grid.
+        epsilon: what it cost.
         records: n, public.
         event: the fact for an accountant or a ledger.
         fit_for_release: whether the random bits were.
@@ -89,14 +97,17 @@ class MeasuredStatistic:
 def measure_statistic(
     values: ArrayLike, plan: StatisticPlan, source: Source | NoiseKey | None = None, *, columns: Sequence[str] = ()
 ) -> MeasuredStatistic:
-    """The statistic of ``values`` (n,) or (n, columns), protected as ``plan`` says, drawn exactly within its bounds.
+    """A statistic of records, protected as a plan says and drawn exactly within its bounds.
 
     Values beyond their bounds are clipped. Raises `CountsError` for values that are no numbers, or not as many as
     the plan has records.
 
     Args:
+        values: (n,) or (n, columns), confidential.
+        plan: which statistic, within which bounds, for which budget.
         source: by default the operating system's entropy; what a seeded one draws is not fit for release; a key
             draws the same again of the same values, plan and names of ``columns``, and independently of any others.
+        columns: the names of the columns, which the result states.
 
     Examples:
         >>> mean_plan = td.StatisticPlan("mean", ((Fraction(0), Fraction(60)),), records=100, epsilon=Fraction(1))

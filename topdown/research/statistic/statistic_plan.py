@@ -100,6 +100,7 @@ class StatisticPlan:
             that keeps epsilon).
         grid_bits: the release is a multiple of 2^-grid_bits; None: so many that rounding adds less than a
             thousandth to the sensitivity.
+        unit: what one record is: "person", "household".
 
     Raises ConfigError for what cannot be meant, BudgetError for an epsilon that is not positive.
 

@@ -43,6 +43,12 @@ def l1_ball_tail(
     geometric (scale = 1/epsilon): the number of non-zero draws is Binomial(n, 2a / (1 + a)) and their excess
     negative binomial; a radius between whole numbers counts as the one below.
 
+    Args:
+        n: the number of draws.
+        radius: in counts, 0 or more.
+        scale: sensitivity / epsilon, in counts.
+        law: "laplace" or "geometric".
+
     Raises:
         ConfigError: ``n``, ``radius``, ``scale`` or ``law`` cannot be meant.
 
@@ -63,6 +69,12 @@ def l1_ball_probability(
     law: NoiseLaw = "laplace",
 ) -> float:
     """P(||eta||_1 <= radius): the complement of :func:`l1_ball_tail`, accurate when it is small.
+
+    Args:
+        n: the number of draws.
+        radius: in counts, 0 or more.
+        scale: sensitivity / epsilon, in counts.
+        law: "laplace" or "geometric".
 
     Raises:
         ConfigError: ``n``, ``radius``, ``scale`` or ``law`` cannot be meant.
@@ -183,10 +195,16 @@ def _checked_counts(values: ArrayLike) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class BiasBound:
-    """Theorem 4 on a whole tree, or under any linear constraints: ``bound`` = ``constant`` * ``tail``, in counts.
+    """Theorem 4 on a whole tree, or under any linear constraints: bound = constant * tail.
 
-    ``void`` says that the bound says nothing (infinite), and ``explanation`` says in words why, or what was bounded.
-    ``radius`` is the smallest count of the program, ``dimension`` the number of its noisy nodes or entries.
+    Args:
+        bound: of the bias, in counts.
+        constant: of the theorem, in counts.
+        tail: the probability that noise leaves the ball.
+        radius: the smallest count of the program.
+        dimension: the number of its noisy nodes or entries.
+        void: whether the bound is infinite and so says nothing.
+        explanation: in words why it is void, or what was bounded.
 
     Examples:
         >>> found = td.theory.tree_bias_bound([300.0, 100.0, 200.0], [-1, 0, 0], 2.0, root_fixed=True)

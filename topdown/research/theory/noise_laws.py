@@ -74,6 +74,10 @@ def geometric_ratio(scale: Scale) -> float:
 def noise_variance(scale: Scale, law: NoiseLaw) -> float:
     """Variance of one draw: 2 scale^2 (Laplace), 2 a / (1 - a)^2 (double geometric).
 
+    Args:
+        scale: sensitivity / epsilon, in counts.
+        law: "laplace" or "geometric".
+
     Examples:
         >>> td.theory.noise_variance(10.0, "laplace"), round(td.theory.noise_variance(10.0, "geometric"), 2)
         (200.0, 199.83)
@@ -86,6 +90,10 @@ def noise_variance(scale: Scale, law: NoiseLaw) -> float:
 
 def noise_mean_abs(scale: Scale, law: NoiseLaw) -> float:
     """Mean absolute value of one draw: scale (Laplace), 2 a / (1 - a^2) (double geometric).
+
+    Args:
+        scale: sensitivity / epsilon, in counts.
+        law: "laplace" or "geometric".
 
     Examples:
         >>> td.theory.noise_mean_abs(10.0, "laplace"), round(td.theory.noise_mean_abs(10.0, "geometric"), 3)

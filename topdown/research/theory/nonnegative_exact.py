@@ -22,9 +22,12 @@ _TAIL_EXPONENT = 56.0  # exp(-56) = 5e-25: probability left out at each end
 
 @dataclass(frozen=True, slots=True)
 class ProjectionMoments:
-    """``bias`` and ``variance`` of every child, in the order of the values; unpacks as that pair.
+    """Bias and variance of every child, in the order of the values; unpacks as that pair.
 
-    ``error`` bounds or estimates the absolute error of the figures (see the function that made it).
+    Args:
+        bias: (children,) in counts.
+        variance: (children,) in counts^2.
+        error: a bound or an estimate of the absolute error of both, as the function that made it says.
 
     Examples:
         >>> bias, variance = td.theory.nonnegative_sum_projection([6.0, 30.0, 50.0], 0.5)

@@ -25,6 +25,12 @@ _MOST_OUTCOMES = 4_000_000
 class TwoLevelMoments:
     """Bias and variance of every state and, in the order of the tree, of every county.
 
+    Args:
+        state_bias: (states,) in counts.
+        state_variance: (states,) in counts^2.
+        county_bias: (counties,) in counts.
+        county_variance: (counties,) in counts^2.
+
     Examples:
         >>> found = td.theory.nonnegative_top_down_two_level([[6, 100], [40, 60]], 0.5)
         >>> found.county_bias.round(3)

@@ -117,6 +117,10 @@ class ProjectedGeometric:
     (sqrt(2 n) 11 + 60) scale + n points. Source: the geometric analogue of Theorem 5 of Zhu, Van Hentenryck,
     Fioretto, "Bias and Variance of Post-processing in Differential Privacy", whose experiments draw this noise.
 
+    Args:
+        n: the number of draws, which is the size of the family.
+        scale: 1 / epsilon, in counts.
+
     Raises:
         ConfigError: ``n`` is not a whole number of at least 1, ``scale`` is not positive and finite, or the
             lattice would pass 50 million points.
@@ -255,7 +259,11 @@ class ProjectedGeometric:
 
 
 def projected_geometric(n: int, scale: Scale) -> ProjectedGeometric:
-    """Law of one coordinate of the sum-projected residual of ``n`` double geometric draws; ``scale`` = 1/epsilon.
+    """Law of one coordinate of the sum-projected residual of double geometric draws.
+
+    Args:
+        n: the number of draws, which is the size of the family.
+        scale: 1 / epsilon, in counts.
 
     Returns an object with ``pmf``, ``cdf``, ``sf``, ``ppf`` on the lattice Z / n, ``variance``, ``mean_abs``,
     ``spacing`` and ``support()``.

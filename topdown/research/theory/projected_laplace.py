@@ -100,6 +100,10 @@ class ProjectedLaplace:
     10^6. Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy",
     Theorem 5.
 
+    Args:
+        n: the number of draws, which is the size of the family.
+        scale: sensitivity / epsilon, in counts.
+
     Raises:
         ConfigError: ``n`` is not a whole number of at least 1, or ``scale`` is not positive and finite.
 
@@ -244,7 +248,11 @@ class ProjectedLaplace:
 
 
 def projected_laplace(n: int, scale: Scale) -> ProjectedLaplace:
-    """Law of one coordinate of the sum-projected residual of ``n`` independent Laplace(``scale``) draws.
+    """Law of one coordinate of the sum-projected residual of independent Laplace draws.
+
+    Args:
+        n: the number of draws, which is the size of the family.
+        scale: sensitivity / epsilon, in counts.
 
     Returns an object with ``pdf``, ``cdf``, ``sf``, ``ppf``, ``variance`` = 2 scale^2 (1 - 1/n), ``kurtosis``
     (excess), ``correlation`` = -1 / (n - 1), ``mean_abs`` and ``mean``.

@@ -15,10 +15,15 @@ Array = NDArray[np.float64]
 
 
 def projected_variance(n: SupportsIndex | SupportsFloat, scale: Scale, law: NoiseLaw = "laplace") -> float:
-    """Variance of every child after projecting a family of ``n`` on its public total.
+    """Variance of every child after projecting a family on its public total.
 
     2 scale^2 (1 - 1/n) for Laplace noise, 2a / (1 - a)^2 (1 - 1/n) with a = exp(-1 / scale) for double geometric
     noise: the more siblings, the less a child gains.
+
+    Args:
+        n: the size of the family.
+        scale: sensitivity / epsilon, in counts.
+        law: "laplace" or "geometric".
 
     Raises:
         ConfigError: ``n``, ``scale`` or ``law`` cannot be meant.

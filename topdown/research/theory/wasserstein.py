@@ -135,6 +135,12 @@ def empirical_wasserstein_floor(
     - ``method="exact"``: De Moivre's closed form of the deviation, integrated (Laplace; N/2 incomplete betas) or
       summed over the integers (geometric).
 
+    Args:
+        replicates: N, the number of draws.
+        scale: sensitivity / epsilon, in counts.
+        law: "laplace" or "geometric".
+        method: "asymptotic" or "exact".
+
     Raises:
         ConfigError: ``replicates`` is not a whole number of at least 1, or ``scale``, ``law`` or ``method``
             cannot be meant.

@@ -15,13 +15,14 @@ from topdown.studies.decisions.rules import Level
 from topdown.wording import listed, shown
 
 _STEPS = 200
-"""Steps of the bisection for what every unit is paid, at most: more than float64 can tell apart."""
+"""The most steps of the bisection for what every unit is paid: more than float64 can resolve."""
 
 
 @dataclass(frozen=True, eq=False)
 class Areas:
-    """Units that are sums of leaves and no nodes of the tree. ``names`` (areas,); ``code`` (leaves,): the area of every
-    leaf, -1 for one in none."""
+    """Areas: units that are sums of leaves but no nodes of the tree. ``names`` (areas,); ``code`` (leaves,): the area
+    of every leaf, -1 for none.
+    """
 
     names: tuple[str, ...]
     code: IntArray = field(repr=False)
@@ -41,21 +42,27 @@ class Areas:
 class Rule:
     """A rule of a law or a fund, for every unit of a level or every area.
 
-    Exactly one of these, as expressions (`expressions.Expression`): ``eligible`` alone is a yes-or-no decision;
-    ``amount`` pays a fund out, to those that are ``eligible`` where that is given too; ``figure`` is a number.
+    It has exactly one of these: ``eligible`` alone, ``amount`` (with or without ``eligible``), or ``figure``. All of
+    them are expressions (`expressions.Expression`).
 
-    Of a fund: every unit is paid max(floor, min(ceiling, lambda amount)), with ``floor`` and ``ceiling``
-    expressions or none and lambda so that all is paid; a unit that is not eligible is paid its floor, if that is
-    not 0 for it. What is reported are shares of the fund. Where no unit has an amount it is shared equally.
+    A fund pays every unit max(floor, min(ceiling, lambda amount)), where ``floor`` and ``ceiling`` are expressions or
+    left out, and lambda is such that the whole fund is paid; a unit that is not eligible is paid its floor, if it has
+    one. Shares of the fund are reported. Where no unit has an amount the fund is shared equally.
 
     A subclass may compute ``outcome`` in its own way. Raises `ConfigError` for none or two of the three, a floor or a
     ceiling without an amount, and expressions that are not understood.
 
     Args:
         name: under which the study reports it.
+        eligible: who is eligible; alone it is a yes-or-no decision.
+        amount: in proportion to which a fund is paid out, to those that are ``eligible`` where that is given too.
+        figure: a number for every unit.
         level: whose units, the leaves where it is None; or ``areas``.
+        areas: what the rule decides for, in the place of units of a level: sums of leaves.
         columns: exact and public numbers (units,) by name, such as prices or what was paid before.
         sums: names for sums of cells.
+        floor: the least that a unit is paid from the fund.
+        ceiling: the most that a unit is paid from the fund.
 
     Source: the rules of Pujol and others, "Fair Decision Making Using Privacy-Protected Data" (2020); hold harmless
     provisions as in Steed and others, "Policy Impacts of Statistical Uncertainty and Privacy" (2022).
@@ -105,11 +112,17 @@ class Rule:
         return "fund" if self.amount else "figure" if self.figure else "decision"
 
     def nodes(self, tree: Tree) -> slice:
-        """The units of its level; of areas the leaves, of which they are sums."""
+        """The nodes of its level in ``tree``; of areas the leaves, of which they are sums."""
         return tree.leaves if self.level is None else tree.level(self.level.number)
 
     def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
-        """(..., units): 1 or 0, the share of the fund, or the figure (NaN, where there is none, as 0)."""
+        """(..., units): 1 or 0, the share of the fund, or the figure (NaN, where there is none, as 0).
+
+        Args:
+            values: (..., cells, nodes) counts, true or estimated.
+            cells: the names of the cells.
+            tree: of the units.
+        """
         known = self.known(values, cells, tree)
         if self.figure:
             return np.nan_to_num(self._parsed["figure"].of(known), nan=0.0, posinf=0.0, neginf=0.0)
@@ -129,11 +142,19 @@ class Rule:
     def total(self) -> float:
         """What a fund with a floor or a ceiling pays out, in the currency of these: its column "total"."""
         if "total" not in self.columns:
-            raise ConfigError(f"rule {shown(self.name)} has a floor or a ceiling and no total; give what is paid out")
+            raise ConfigError(
+                f"rule {shown(self.name)} has a floor or a ceiling; it needs a column 'total', what is paid out"
+            )
         return float(np.asarray(self.columns["total"]).reshape(-1)[0])
 
     def known(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> dict[str, FloatArray]:
-        """What its expressions may ask for: cells, sums and columns by name, (..., units) each."""
+        """The names that its expressions may use: cells, sums and columns, (..., units) each.
+
+        Args:
+            values: (..., cells, nodes) counts, true or estimated.
+            cells: the names of the cells.
+            tree: of the units.
+        """
         units = values[..., self.nodes(tree)]
         if self.areas is not None:
             units = self.areas.sums(units)
@@ -154,7 +175,7 @@ class Rule:
 
 
 def _shares(asked: FloatArray) -> FloatArray:
-    """``asked`` (..., units) as parts of their sum; equal ones where that is 0."""
+    """``asked`` (..., units) divided by their sum; equal shares where that is 0."""
     total = asked.sum(axis=-1, keepdims=True)
     equal = np.full_like(asked, 1.0 / asked.shape[-1])
     np.divide(asked, total, out=equal, where=total > 0)

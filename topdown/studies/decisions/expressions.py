@@ -22,7 +22,7 @@ _LONGEST = 4_000
 """Characters of an expression, at most."""
 
 _DEEPEST = 60
-"""Operations within each other, at most."""
+"""The most nested operations."""
 
 
 def _over_units(reduce: Callable[..., Any]) -> Callable[[FloatArray], FloatArray]:
@@ -76,7 +76,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed expression. ``text``: as it was given; ``names``: of what it asks for, in their order."""
+    """A parsed expression. ``text``: as it was given; ``names``: those that it uses, in order."""
 
     text: str
     names: tuple[str, ...]
@@ -85,7 +85,7 @@ class Expression:
 
     @classmethod
     def parse(cls, text: str) -> Expression:
-        """The expression in ``text``. Raises `ConfigError` that says what in it is not understood."""
+        """Parse ``text``. Raises `ConfigError` that names the part that is not understood."""
         if len(text) > _LONGEST:
             raise ConfigError(f"an expression has {len(text):,} characters; give at most {_LONGEST:,}")
         quoted: dict[str, str] = {}
@@ -107,8 +107,9 @@ class Expression:
         return cls(text, tuple(found), tree, named)
 
     def of(self, values: Mapping[str, FloatArray]) -> FloatArray:
-        """Its value for every unit. ``values``: by name, arrays (..., units). A division by 0 gives NaN or infinity, of
-        which no comparison holds. Raises `ConfigError` for a name that is not there."""
+        """Its value for every unit. ``values``: by name, arrays (..., units). A division by 0 gives NaN or infinity;
+        comparisons with NaN are false. Raises `ConfigError` for an unknown name.
+        """
         for name in self.names:
             if name not in values:
                 raise ConfigError(f"expression {shown(self.text)} asks for {shown(name)}; there are {listed(values)}")
@@ -148,9 +149,9 @@ class Expression:
 
 
 def _require_known(node: ast.expr, text: str, named: Mapping[str, str], found: dict[str, None], deep: int) -> None:
-    """Refuse all that `Expression._value` does not know; gather the names."""
+    """Refuse everything that `Expression._value` cannot compute; collect the names."""
     if deep > _DEEPEST:
-        raise ConfigError(f"expression {shown(text)} has more than {_DEEPEST} operations within each other")
+        raise ConfigError(f"expression {shown(text)} has more than {_DEEPEST} nested operations")
     parts: list[ast.expr] = []
     match node:
         case ast.Constant(value=value) if isinstance(value, bool) or not isinstance(value, int | float):

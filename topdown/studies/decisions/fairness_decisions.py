@@ -19,7 +19,7 @@ from topdown.studies.unit_groups import Groups
 from topdown.wording import listed, shown
 
 PER_MILLION = 1e6
-"""The fund to which shares are scaled."""
+"""The size of the fund in which shares are expressed."""
 
 
 class Amount(NamedTuple):
@@ -31,8 +31,13 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShareErrors:
-    """Errors of shares of a fund of one million. ``bias``, ``bias_se`` (units,): of every unit's amount; ``moved``: the
-    money that goes to another unit than it should, half the sum of absolute errors, on average over replicates.
+    """Errors of the shares of a fund of one million.
+
+    Args:
+        bias: (units,) of every unit's amount, mean over replicates.
+        bias_se: (units,) its standard error.
+        moved: the money that goes to another unit than it should: half the sum of absolute errors, mean over
+            replicates.
 
     Examples:
         >>> found = td.fairness.share_errors([[30.0, 70.0], [20.0, 80.0]], [25.0, 75.0])
@@ -46,9 +51,13 @@ class ShareErrors:
 
 
 def share_errors(estimates: npt.ArrayLike, truth: npt.ArrayLike) -> ShareErrors:
-    """What dividing a fund of one million by ``estimates`` (replicates, units) in place of ``truth`` (units,) does.
+    """The errors of dividing a fund of one million in proportion to estimates in place of the true counts.
 
     Where a replicate's sum is not positive the fund is shared equally. Raises `ConfigError` where shapes differ.
+
+    Args:
+        estimates: (replicates, units) counts.
+        truth: (units,) counts.
 
     Source: Tran, Fioretto, Van Hentenryck, Yao, "Decision Making with Differential Privacy under a Fairness Lens",
     allotment problems.
@@ -69,7 +78,12 @@ def share_errors(estimates: npt.ArrayLike, truth: npt.ArrayLike) -> ShareErrors:
 
 
 def flip_probability(estimates: npt.ArrayLike, truth: npt.ArrayLike, cutoff: float) -> FloatArray:
-    """(units,): how often "count above ``cutoff``" on ``estimates`` (replicates, units) differs from that on ``truth``.
+    """How often the decision "count above ``cutoff``" on estimates differs from the one on the true counts; (units,).
+
+    Args:
+        estimates: (replicates, units) counts.
+        truth: (units,) counts.
+        cutoff: the count that has to be passed.
 
     Source: Tran, Fioretto, Van Hentenryck, Yao, "Decision Making with Differential Privacy under a Fairness Lens",
     decision rules.
@@ -89,6 +103,8 @@ def fund(table: ErrorTable, method: str, rule: str | Decision) -> pd.DataFrame:
     mean_absolute_error_se`` of the amount. Raises `ConfigError` for a rule that was not followed.
 
     Args:
+        table: what `simulate` returned.
+        method: the label of one of its methods.
         rule: a `FundShare` (or its label) that the study followed.
 
     Examples:
@@ -105,8 +121,13 @@ def fund(table: ErrorTable, method: str, rule: str | Decision) -> pd.DataFrame:
 
 
 def money_moved(table: ErrorTable, method: str, rule: str | Decision) -> Amount:
-    """Money that goes elsewhere than it should, per million: half the sum of absolute errors of the shares, mean over
-    replicates. Raises `ConfigError` for a rule that was not followed.
+    """Money that goes to other units than it should, per million: half the sum of absolute errors of the shares, mean
+    over replicates. Raises `ConfigError` for a rule that was not followed.
+
+    Args:
+        table: what `simulate` returned.
+        method: the label of one of its methods.
+        rule: a `FundShare` (or its label) that the study followed.
 
     Examples:
         >>> td.fairness.money_moved(study, "top-down", td.FundShare("unemployed")).value > 0
@@ -118,8 +139,12 @@ def money_moved(table: ErrorTable, method: str, rule: str | Decision) -> Amount:
 
 @dataclass(frozen=True)
 class Flipped:
-    """Yes-or-no decisions that differ from those on the true counts, mean over replicates: all of them, and apart those
-    that turn from yes to no (``lost``) and from no to yes (``gained``).
+    """How many yes-or-no decisions differ from those on the true counts, mean over replicates.
+
+    Args:
+        all: all that differ.
+        lost: those that turn from yes to no.
+        gained: those that turn from no to yes.
 
     Examples:
         >>> td.fairness.flipped(study, "top-down", td.Threshold("employed", 30)).all.value
@@ -132,7 +157,12 @@ class Flipped:
 
 
 def flipped(table: ErrorTable, method: str, rule: str | Decision) -> Flipped:
-    """How many decisions of a `Threshold` (or its label) flip. Raises `ConfigError` as `flips` does.
+    """How many decisions of a rule flip. Raises `ConfigError` as `flips` does.
+
+    Args:
+        table: what `simulate` returned.
+        method: the label of one of its methods.
+        rule: a `Threshold` (or its label) that the study followed.
 
     Examples:
         >>> found = td.fairness.flipped(study, "top-down", td.Threshold("employed", 30))
@@ -151,6 +181,8 @@ def flips(table: ErrorTable, method: str, rule: str | Decision) -> pd.DataFrame:
     ``probability_se``. Raises `ConfigError` for a rule that was not followed or has other outcomes.
 
     Args:
+        table: what `simulate` returned.
+        method: the label of one of its methods.
         rule: a `Threshold` (or its label) that the study followed.
 
     Examples:
@@ -179,11 +211,21 @@ def decisions_by_group(
     """Errors of a decision rule by group of units: ``group, units, mean_truth`` (the mean outcome on the true counts),
     ``bias, absolute_error``, each of these two with ``_se``, ``_low``, ``_high``.
 
-    Means over the group's units, weighted by ``weights`` (all alike where there are none), of the rule's mean error and
-    mean absolute error (of a threshold: the probability that it flips), times ``scale``. The bias has its exact
-    standard error where `simulate` followed a `GroupMean` of this rule, ``name``, grouping and weights; other standard
-    errors take the units as uncorrelated. Raises `ConfigError` for a rule that was not followed, or labels that are not
-    one per unit.
+    These are means over the group's units, weighted by ``weights``, of the rule's mean error and mean absolute error
+    (of a threshold: the probability that it flips), times ``scale``. The bias has its exact standard error where
+    `simulate` followed a `GroupMean` of this rule, ``name``, grouping and weights; other standard errors take the units
+    as uncorrelated. Raises `ConfigError` for a rule that was not followed, or labels that are not one per unit.
+
+    Args:
+        table: what `simulate` returned.
+        method: the label of one of its methods.
+        rule: a rule (or its label) that the study followed.
+        groups: a label per unit that the rule decides for, in their order.
+        name: of the grouping, as `GroupMean` has it.
+        weights: a number of 0 or more per unit, by which means over groups are weighted; all alike where there are
+            none.
+        scale: by which errors are multiplied, such as the size of the fund.
+        confidence: of the intervals, between 0 and 1.
 
     Examples:
         >>> rule = td.FundShare("unemployed")

@@ -1,6 +1,6 @@
-"""Rules of laws and funds as they stand in the books, by name: what a study's ``preset`` means.
+"""Rules of existing laws and funds, by name, for a study's ``preset``.
 
-A preset asks for names (`Preset.asks`) that the user gives as cells, sums or columns.
+A preset needs names (`RulePreset.asks`), which the user gives as cells, sums or columns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from topdown.wording import listed, shown
 @dataclass(frozen=True, eq=False)
 class Seats(Rule):
     """Seats of a parliament by equal proportions (Huntington and Hill): one to every unit, then one by one to the unit
-    with the largest population / sqrt(s (s + 1)), s its seats so far; of equal ones the first.
+    with the largest population / sqrt(s (s + 1)), s being its seats so far; the first of equal ones.
 
     ``figure``: the population. ``seats``: how many there are in all. Raises `ConfigError` for fewer seats than units.
     Source: 2 U.S.C. 2a.
@@ -46,14 +46,15 @@ class Seats(Rule):
 
 @dataclass(frozen=True, eq=False)
 class Suppression(Rule):
-    """Small counts that are not shown: 1 for every unit whose ``figure`` is above 0 and below ``least``, and where that
-    is one alone under its parent, for the smallest other one above 0, too, because the parent's count would give the
-    first away."""
+    """Suppression of small counts: 1 for every unit whose ``figure`` is above 0 and below ``least``. Where that is only
+    one unit under its parent, the smallest other count above 0 is suppressed, too, since the parent's count would
+    reveal the first.
+    """
 
     least: float = 10.0
 
     def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
-        """(..., units): 1 where the count is not shown."""
+        """(..., units): 1 where the count is suppressed."""
         count = super().outcome(values, cells, tree)
         hidden = (count > 0) & (count < self.least)
         units = self.nodes(tree)
@@ -74,8 +75,9 @@ class Suppression(Rule):
 
 @dataclass(frozen=True)
 class RulePreset:
-    """``rules``: what each of them is, as arguments of a `Rule` or of its ``kind``; ``asks``: the names that they need,
-    with what these are; ``source``: where the law says so."""
+    """``rules``: arguments of a `Rule`, or of the class ``kind``, for each; ``asks``: the names that they need, with
+    their meaning; ``source``: in the law.
+    """
 
     rules: tuple[Mapping[str, Any], ...]
     asks: Mapping[str, str]
@@ -181,8 +183,8 @@ def preset_rules(preset: str, name: str = "", **given: Any) -> list[Rule]:
     """The rules of ``preset`` with what is ``given`` to each (``level``, ``areas``, ``columns``, ``sums``, ``seats`` or
     ``least``); called "``name``: ..." where there is one.
 
-    A column "prior" holds units harmless where the preset pays a fund and there is a column "total". Raises
-    `ConfigError` for an unknown preset and for names that it asks for and nobody gives.
+    Where the preset pays a fund and there is a column "total", a column "prior" (the earlier payment) gives a
+    hold-harmless floor. Raises `ConfigError` for an unknown preset and for names that it needs but that are not given.
     """
     require_known(preset, RULE_PRESETS, "preset")
     found = RULE_PRESETS[preset]
@@ -199,5 +201,5 @@ def preset_rules(preset: str, name: str = "", **given: Any) -> list[Rule]:
 
 
 def what_a_preset_asks_for(preset: str) -> str:
-    """The names that it needs, in words."""
+    """The names that a preset needs, with their meaning."""
     return listed([f"{name} ({what})" for name, what in RULE_PRESETS[preset].asks.items()])

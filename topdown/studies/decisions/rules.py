@@ -1,4 +1,4 @@
-"""Decisions that are taken on released counts, as functions of values: what a study follows beside the errors."""
+"""Decisions on released counts, as functions of counts, which a study evaluates in every replicate."""
 
 from __future__ import annotations
 
@@ -57,9 +57,12 @@ def _cell_index(cell: str, cells: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class FundShare:
-    """Every leaf's share of a fixed fund that is paid out in proportion to a cell's count (all cells where None).
+    """Every leaf's share of a fixed fund that is paid out in proportion to a count.
 
     Where every count is 0 or the sum is not positive, the fund is shared equally.
+
+    Args:
+        cell: whose count it is; None for the sum of all cells.
 
     Examples:
         >>> td.fairness.fund(study, "top-down", td.FundShare("unemployed")).columns[:4].tolist()
@@ -74,11 +77,17 @@ class FundShare:
         return f"share of {self.cell or 'all cells'}"
 
     def nodes(self, tree: Tree) -> slice:
-        """The leaves."""
+        """The leaves of ``tree``."""
         return tree.leaves
 
     def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
-        """Shares that add up to 1 over the leaves."""
+        """Shares that add up to 1 over the leaves; (..., leaves).
+
+        Args:
+            values: (..., cells, nodes) counts, true or estimated.
+            cells: the names of the cells.
+            tree: of the units.
+        """
         leaves = values[..., tree.leaves]
         counts = leaves.sum(axis=-2) if self.cell is None else leaves[..., _cell_index(self.cell, cells), :]
         total = counts.sum(axis=-1, keepdims=True)
@@ -91,10 +100,14 @@ class FundShare:
 class Threshold:
     """Whether a unit's count of ``cell`` is above ``cutoff``: 1 or 0.
 
-    With ``among`` its part of these cells' sum, of which it is one, so that the cutoff is from 0 to below 1; with
-    ``per`` its ratio to these cells' sum, of which it is none. A part or ratio of nobody is not above any cutoff.
+    With ``among`` or ``per``, whether its part of a sum, or its ratio to one, is above ``cutoff``. A part or ratio
+    whose sum is 0 is not above any cutoff.
 
     Args:
+        cell: whose count it is.
+        cutoff: what has to be passed: a count, a part from 0 to below 1, or a ratio.
+        among: cells, ``cell`` among them; its part of their sum is compared.
+        per: cells, ``cell`` not among them; its ratio to their sum is compared.
         level: whose units, the leaves where it is None.
 
     Raises `ConfigError` for a part of cells that the cell is not among, a ratio to cells that it is among, both at
@@ -141,17 +154,28 @@ class Threshold:
         return title if self.level is None else f"{title}, by {self.level.name}"
 
     def nodes(self, tree: Tree) -> slice:
-        """The units of its level."""
+        """The nodes of its level in ``tree``."""
         return tree.leaves if self.level is None else tree.level(self.level.number)
 
     def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
-        """1.0 where the unit is above the cutoff, else 0.0."""
+        """1.0 where the unit is above the cutoff, else 0.0; (..., units).
+
+        Args:
+            values: (..., cells, nodes) counts, true or estimated.
+            cells: the names of the cells.
+            tree: of the units.
+        """
         count, base = self._parts(values, cells, tree)
         return np.asarray((base > 0) & (count > self.cutoff * base), dtype=np.float64)
 
     def compared(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
-        """What is compared with the cutoff, of every unit: the count, its part or its ratio; NaN where that is one of
-        nobody."""
+        """What is compared with the cutoff, (..., units): the count, its part or its ratio; NaN where the sum is 0.
+
+        Args:
+            values: (..., cells, nodes) counts, true or estimated.
+            cells: the names of the cells.
+            tree: of the units.
+        """
         count, base = self._parts(values, cells, tree)
         compared: FloatArray = np.full(np.shape(count), np.nan)
         np.divide(count, base, out=compared, where=base > 0)
@@ -196,19 +220,40 @@ class GroupMean:
         return f"mean {self.of if isinstance(self.of, str) else self.of.label} by {self.name}"
 
     def nodes(self, tree: Tree) -> slice:
-        """The leaves."""
+        """The leaves of ``tree``."""
         return tree.leaves
 
     def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
-        """(..., leaves): at every leaf the mean over its group."""
+        """(..., leaves): at every leaf the mean over its group.
+
+        Args:
+            values: (..., cells, nodes) counts, true or estimated.
+            cells: the names of the cells.
+            tree: of the units.
+        """
         if isinstance(self.of, str):
-            leaves = values[..., _cell_index(self.of, cells), tree.leaves]
+            leaves = self.at_leaves(values, cells, tree)
         else:
             leaves = self.of.outcome(values, cells, tree)
-        if len(self.groups) != tree.n_leaves:
-            raise ConfigError(f"{len(self.groups)} group labels for {tree.n_leaves} units; give every unit one")
-        return self._group.mean(leaves)[..., self._group.code]
+        return self.means(leaves)[..., self.by.code]
+
+    def at_leaves(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
+        """The values of its cell at the leaves; (..., leaves).
+
+        Args:
+            values: (..., cells, nodes) counts, true or estimated.
+            cells: the names of the cells.
+            tree: of the units.
+        """
+        return values[..., _cell_index(str(self.of), cells), tree.leaves]
+
+    def means(self, leaves: FloatArray) -> FloatArray:
+        """(..., groups): the means of ``leaves`` (..., leaves)."""
+        if len(self.groups) != leaves.shape[-1]:
+            raise ConfigError(f"{len(self.groups)} group labels for {leaves.shape[-1]} units; give every unit one")
+        return self.by.mean(leaves)
 
     @cached_property
-    def _group(self) -> Groups:
+    def by(self) -> Groups:
+        """The groups of the leaves."""
         return Groups.of(self.groups, self.weights)

@@ -1,4 +1,6 @@
-"""The answer of a study in three cards, counts, money and decisions: who, by how much, is it clear, does it matter."""
+"""The findings of a study in three cards, for counts, money and decisions: who is affected, by how much, whether it is
+clear, and whether it matters.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +12,32 @@ from topdown.studies.discoveries import at_least
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.methods import StudiedMethod
 from topdown.studies.report.verdicts import MATTERS, NONE, ON_AMOUNTS, SMALL, UNKNOWN, Effect, in_words, on_counts
-from topdown.studies.report.words import many, many_of, number, percent, within
+from topdown.studies.report.words import many, many_of, number, percent, shortened, within
 
 _MOST_TOLD = 3
-"""Cells that a sentence names."""
+"""The most cells that a sentence names."""
 
 
 class Card(TypedDict):
-    """``name``: counts, money or decisions; ``status``: one of `verdicts`; ``headline``: the answer in a sentence;
-    ``more``: what there is to say beside it."""
+    """``name``: counts, money or decisions; ``status``: one of `verdicts`; ``headline``: the finding in a sentence;
+    ``more``: further sentences; ``matters``: whether the effect matters.
+    """
 
     name: str
     status: str
     headline: str
     more: list[str]
+    matters: bool
+
+
+def _card(name: str, status: str, headline: str, more: list[str]) -> Card:
+    return Card(name=name, status=status, headline=headline, more=more, matters=status == MATTERS)
 
 
 def cards(table: ErrorTable, primary: str, released: str, summary: dict[str, Any]) -> list[Card]:
-    """What is found of the method ``primary`` and of no other. Every number is one of ``summary``'s, with half of its
-    95 % interval. ``released``: the projection of the release; the first card says so where the study does not have it
-    as it would be released."""
+    """The findings about the method ``primary`` only. Every number is from ``summary``, with half of its 95 % interval.
+    ``released``: the projection of the release; the first card says so where the study does not have this method.
+    """
     tolerance = ToleranceOptions(**summary["tolerance"])
     return [
         _counts(table, primary, released, summary, tolerance),
@@ -71,7 +79,7 @@ def _counts(
     effect = on_counts(many_of(summary["unit"]), tolerance)
     status, headline, more = _most_affected(rows, effect, "counts", tolerance)
     single = _single_units(primary, summary)
-    return Card(
+    return _card(
         name="Counts",
         status=status,
         headline=headline,
@@ -82,10 +90,10 @@ def _counts(
 def _most_affected(
     rows: list[dict[str, Any]], effect: Effect, what: str, tolerance: ToleranceOptions
 ) -> tuple[str, str, list[str]]:
-    """The status, the headline and what else there is to say of groups, by the bias of each."""
+    """The status, the headline and further sentences on groups, from the bias of each."""
     clear = [r for r in rows if r["clear"]]
     if not rows or all(r["bias_se"] is None for r in rows):
-        return UNKNOWN, "One replicate, or nothing that was measured: bias cannot be told.", []
+        return UNKNOWN, "There is one replicate, or nothing was measured: bias cannot be estimated.", []
     if not clear:
         most = max(max(abs(r["bias_low"]), abs(r["bias_high"])) for r in rows)
         return NONE, f"No group's {what} show a bias that simulation error does not explain.", [
@@ -94,7 +102,7 @@ def _most_affected(
     matters = [r for r in clear if r["matters"]]
     if not matters:
         largest = max(clear, key=_relative)
-        return SMALL, f"No group's {what} are moved by as much as matters.", [
+        return SMALL, f"No group's {what} are changed by as much as matters.", [
             f"The largest clear bias: {_told(largest, effect)}."
         ]  # fmt: skip
     worst = max(matters, key=_relative)
@@ -122,7 +130,8 @@ def _capital(text: str) -> str:
 
 def _single_units(primary: str, summary: dict[str, Any]) -> list[str]:
     """How many units have a clear bias in each cell, the cells with most of them first; of many cells the first three,
-    and what the others do not pass."""
+    and the most in any other.
+    """
     level = summary["levels"][-1]
     units = [r for r in summary["overview"] if r["level"] == level and r["method"] == primary]
     found = sorted((r for r in units if r["biased"]), key=lambda r: -int(r["biased"]))
@@ -136,11 +145,11 @@ def _single_units(primary: str, summary: dict[str, Any]) -> list[str]:
 
 
 def _subject(primary: str, released: str) -> str:
-    """Where what is spoken of is not what would be released, that."""
+    """A sentence where the findings are about another method than the released one."""
     method = StudiedMethod.parse(primary)
     if method.projection != released:
         return (
-            f"The release would be made by {released}, which was not studied; what follows is about {primary}. Add "
+            f"The release would be made by {released}, which was not studied; these findings are about {primary}. Add "
             f"{StudiedMethod(released, True, True).label} to the study's methods. "
         )
     return (
@@ -149,7 +158,7 @@ def _subject(primary: str, released: str) -> str:
 
 
 def _rmse(summary: dict[str, Any], level: str, method: str) -> tuple[float | None, float | None]:
-    """Of a level's counts in all cells of the headline, with its simulation error; cells have noise of their own."""
+    """The RMSE of a level's counts in all summary cells, with its simulation error; cells have independent noise."""
     rows = [
         r
         for r in summary["overview"]
@@ -189,11 +198,13 @@ def _accuracy(table: ErrorTable, primary: str, summary: dict[str, Any]) -> str:
 
 def _money(primary: str, summary: dict[str, Any], tolerance: ToleranceOptions) -> Card:
     if not summary["funds"]:
-        return Card(name="Money", status=UNKNOWN, headline="No fund was studied.", more=[])
+        return _card(name="Money", status=UNKNOWN, headline="No fund was studied.", more=[])
     fund = summary["funds"][0]
     row = next(r for r in fund["moved"] if r["method"] == primary)
     if row["moved"] is None:
-        return Card(name="Money", status=UNKNOWN, headline="What is paid was not measured.", more=[])
+        return _card(
+            name="Money", status=UNKNOWN, headline="The counts by which it is paid were not measured.", more=[]
+        )
     moved, error = row["moved"], row["moved_se"] or 0.0
     groups = [r for r in fund["groups"] if r["method"] == primary and r["bias"] is not None]
     status, said, more = _most_affected(groups, ON_AMOUNTS, "amounts", tolerance)
@@ -203,12 +214,12 @@ def _money(primary: str, summary: dict[str, Any], tolerance: ToleranceOptions) -
     )  # fmt: skip
     by = fund["rule"].removeprefix("share of ")
     headline = f"Of each million that is paid out by {by}, {within(moved, error)} goes elsewhere than it should."
-    return Card(name="Money", status=status, headline=headline, more=[said, *more])
+    return _card(name="Money", status=status, headline=headline, more=[said, *more])
 
 
 def _decisions(primary: str, summary: dict[str, Any], tolerance: ToleranceOptions) -> Card:
     if not summary["thresholds"]:
-        return Card(
+        return _card(
             name="Decisions",
             status=UNKNOWN,
             headline="No decision was named.",
@@ -222,14 +233,15 @@ def _decisions(primary: str, summary: dict[str, Any], tolerance: ToleranceOption
         seen = row["flips"] > 1.96 * (row["flips_se"] or 0.0)
         large = _wrong(one, primary) >= tolerance.decisions
         statuses.append(MATTERS if seen and large else SMALL if seen else NONE)
+        wrong = within(row["flips"], row["flips_se"])
         told.append(
-            f"“{one['rule']}”: {within(row['flips'], row['flips_se'])} of {one['units']:,} decisions are wrong on "
-            f"average ({number(row['lost'])} lost, {number(row['gained'])} gained)."
+            f"“{shortened(one['rule'])}”: {wrong} of {one['units']:,} decisions are wrong on average "
+            f"({number(row['lost'])} lost, {number(row['gained'])} gained)."
         )
     if not told:
-        return Card(name="Decisions", status=UNKNOWN, headline="What is decided on was not measured.", more=[])
+        return _card(name="Decisions", status=UNKNOWN, headline="The counts that decide were not measured.", more=[])
     status = next(one for one in (MATTERS, SMALL, NONE) if one in statuses)
-    return Card(name="Decisions", status=status, headline=told[0], more=told[1:])
+    return _card(name="Decisions", status=status, headline=told[0], more=told[1:])
 
 
 def _wrong(rule: dict[str, Any], method: str) -> float:

@@ -1,4 +1,4 @@
-"""What several charts share: colours, shapes, scales. Told apart by lightness, dash and shape, not by hue."""
+"""Colours, shapes and scales of several charts. Series differ in lightness, dash and shape, not only in hue."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import pandas as pd
 
 from topdown.studies.methods import without_bounds
 
-INK, GREY, PALE = "#14213d", "#8a8f98", "#d9dce1"
 LIGHTNESS = ["#14213d", "#df7721", "#244f79", "#34896c", "#65193f", "#72559a"]
-"""Colours of which any two differ in lightness, so that they are told apart in grey too, the first ones most, and which
-stand out on white (a contrast of 3 at least)."""
+"""Colours that differ in lightness, the first ones most, so that they can be distinguished in grey, too, with a
+contrast of at least 3 on white.
+"""
 
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [3, 6]]
 
 
 def symlog() -> alt.Scale:
-    """Of a distance, which may be 0."""
+    """The scale of a distance, which may be 0."""
     return alt.Scale(type="symlog", constant=1.0, nice=False, padding=10)
 
 
 def log() -> alt.Scale:
-    """Of what is positive."""
+    """The scale of positive values."""
     return alt.Scale(type="log", nice=False, padding=12)
 
 
@@ -35,8 +35,9 @@ def above() -> alt.Legend:
 
 
 def picker(name: str, label: str, values: Sequence[str], first: str | None = None) -> alt.Parameter:
-    """What the reader picks of ``values`` below a chart, called ``label``; ``first`` is picked to begin with. A filter
-    of the chart compares it by its ``name``."""
+    """A selection among ``values`` below a chart, called ``label``; ``first`` is selected at first. A filter of the
+    chart refers to it by its ``name``.
+    """
     return alt.param(
         name=name,
         value=values[0] if first is None else first,
@@ -45,12 +46,12 @@ def picker(name: str, label: str, values: Sequence[str], first: str | None = Non
 
 
 def telling_apart(values: Sequence[str], marks: Sequence[Any]) -> alt.Scale:
-    """The scale that gives each of ``values`` one of ``marks``, from the first again where there are more values."""
+    """The scale that gives each of ``values`` one of ``marks``; they repeat where there are more values."""
     return alt.Scale(domain=list(values), range=[marks[k % len(marks)] for k in range(len(values))])
 
 
 def shown_methods(summary: dict[str, Any]) -> list[str]:
-    """The primary method and its counterpart without the non-negativity: more lines cannot be told apart."""
+    """The primary method and its counterpart without non-negativity; more lines would be hard to distinguish."""
     primary, methods = summary["primary"], summary["methods"]
     return [primary, *without_bounds(primary, methods)[:1]]
 
@@ -69,6 +70,6 @@ def leaf_families(summary: dict[str, Any]) -> pd.DataFrame:
         "wasserstein_low",
         "wasserstein_high",
     ]
-    # A column of nothing but None is no column of numbers yet.
+    # A column with only None is not numeric.
     leaves: pd.DataFrame = rows[rows["level"] == summary["levels"][-1]].astype(dict.fromkeys(measured, float))
     return leaves

@@ -1,28 +1,33 @@
-"""Two studies side by side: what is there in both, with how far apart they are and whether that is simulation error."""
+"""Compares two studies: which is fairer, to whom, by how much, and whether it is more than simulation error."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import altair as alt
-import pandas as pd
+import numpy as np
 
 from topdown.errors import ConfigError, DataError, require_known
+from topdown.geography.tree import FloatArray
+from topdown.pages.chart_style import styled
+from topdown.studies.batch_means import ABSOLUTE, ALL_UNITS, BIAS, NET, SQUARE, BatchMeans, HardestHit, Of, Pairs
 from topdown.studies.discoveries import RATE, discoveries
-from topdown.studies.report.charts import styled
 from topdown.studies.report.page import filled
 from topdown.studies.report.percent_chart import percent_chart
 from topdown.studies.report.plain_numbers import rounded
 from topdown.studies.report.section import Summary
-from topdown.studies.report.words import number, within
+from topdown.studies.report.words import many, number, percent, within
 from topdown.wording import listed
 
-FILE = "summary.json"
-"""What a study leaves of its numbers to be compared."""
+FILE, BATCHES_FILE = "summary.json", "batches.parquet"
+"""The files of a study that a comparison reads: its numbers, and their means over batches of replicates."""
 
-_VERSION = 1
+FAIRER, LESS_FAIR, NO_DIFFERENCE, UNKNOWN = "fairer", "less fair", "no clear difference", "cannot be told"
+
+_VERSION = 2
 _KEPT = (
     "title",
     "notice",
@@ -39,157 +44,427 @@ _KEPT = (
     "weighted",
     "funds",
     "false_discovery_rate",
+    "tolerance",
     "cards",
 )
 
+_NEXT_TO_NOTHING = 1e-9
+"""Differences up to this, in parts or counts, are rounding errors."""
 
-Measured = dict[tuple[str, ...], tuple[float | None, float | None]]
-"""What a number is of -> the number, and its Monte Carlo standard error."""
+
+class Study(NamedTuple):
+    """A study as read from its files: its numbers, and their means over batches of replicates."""
+
+    summary: Summary
+    batches: BatchMeans
+
+
+class _Row(NamedTuple):
+    """A quantity of both studies: what it describes, the batch means of either, and their divisors."""
+
+    of: list[str]
+    keys: tuple[Of, Of]
+    group: str
+    divisors: tuple[float, float]
+
+
+class _Question(NamedTuple):
+    """The question that a card answers: ``reads`` and ``all_read`` describe a size of the most affected group, and of
+    all units where there are no groups; ``tolerances``: the settings of either study from which a difference matters;
+    ``signed``: whether a group's number has a sign.
+    """
+
+    name: str
+    reads: str
+    all_read: str
+    tolerances: tuple[str, str]
+    signed: bool
+
+
+_QUESTIONS = {
+    "counts": _Question("Counts", "is off by {} of its mean count", "", ("bias", "bias"), True),
+    "money": _Question(
+        "Money", "is paid {} more or less than it is due", "has {} of the fund going elsewhere than it should",
+        ("bias", "money"), True,
+    ),
+    "decisions": _Question(
+        "Decisions", "has {} of its decisions wrong", "has {} of its decisions wrong", ("decisions", "decisions"), False
+    ),
+}  # fmt: skip
 
 
 def kept(summary: Summary) -> str:
-    """What of a study's ``summary`` is compared later, as JSON; without the single units."""
-    thresholds = [{key: one[key] for key in ("rule", "methods")} for one in summary["thresholds"]]
+    """The part of a study's ``summary`` that comparisons need, as JSON; without single units."""
+    thresholds = [{key: one[key] for key in ("rule", "units", "methods", "groups")} for one in summary["thresholds"]]
     found = {"version": _VERSION, "thresholds": thresholds, **{key: summary[key] for key in _KEPT}}
     return json.dumps(found, allow_nan=False, ensure_ascii=False)
 
 
 def read_kept(text: str) -> Summary:
-    """What `kept` wrote. Raises `DataError` where it is something else."""
+    """Read what `kept` wrote. Raises `DataError` for anything else."""
     try:
         found = json.loads(text)
         if found["version"] == _VERSION and set(found) >= {*_KEPT, "thresholds"}:
             return dict(found)
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
-    raise DataError(f"it is no {FILE} of a study that this version can read; make the study again")
+    raise DataError(f"this {FILE} is not one of a study that this version can read; run the study again")
 
 
-def compared(first: Summary, second: Summary, methods: tuple[str | None, str | None] = (None, None)) -> Summary:
-    """The two studies' numbers beside each other, ``methods`` of either (the one that would be released where None).
+def compared(first: Study, second: Study, methods: tuple[str | None, str | None] = (None, None)) -> Summary:
+    """Whether ``second``, B, is fairer than ``first``, A; ``methods`` of either (the released ones where None).
 
-    ``studies``: what each is; ``levels``, ``groups``, ``funds``, ``thresholds``: rows of what both have, with ``first``
-    and ``second`` as (value, standard error), ``clear``, whether they differ by more than simulation error at the false
-    discovery rate over the page, and ``verdict``, that in words. Simulations are taken as independent; those of one
-    seed are not, and differ by less than is said.
+    A group's size is, for counts, that of its bias divided by its mean count (at least one); for money, that of its
+    bias divided by what it is due; for decisions, the part of its units with a wrong decision. B is fairer to a group
+    where its size is clearly smaller, and fairer on the whole where the size of the most affected group, which may
+    differ between A and B, is smaller (`batch_means.Pairs.worst`).
+
+    ``studies``: a description of each; ``paired``, ``pairing``: whether the studies share their draws, and that in
+    words; ``cards``; ``counts``, ``money``, ``decisions``: rows by group and of all units, ``levels``: errors by level,
+    each with ``first`` and ``second`` as (value, standard error), ``difference`` with its 95 % interval (``low``,
+    ``high``), ``clear``, whether it is more than simulation error at the false discovery rate over the page,
+    ``verdict`` and ``said``, that in words. Sizes are in percent.
 
     Raises `ConfigError` for a method that a study does not have, and for studies without a level and cell in common.
     """
-    chosen = []
-    for study, method in zip((first, second), methods, strict=True):
+    sides, chosen = (first, second), []
+    for study, method in zip(sides, methods, strict=True):
         if method is not None:
-            require_known(method, study["methods"], "method")
-        chosen.append(method or study["primary"])
+            require_known(method, study.summary["methods"], "method")
+        chosen.append(method or study.summary["primary"])
+    why = _not_shared(first.summary["run"], second.summary["run"])
     rows = {
-        "levels": _matched(first, second, chosen, _level_rows),
-        "groups": _matched(first, second, chosen, _group_rows),
-        "funds": _matched(first, second, chosen, _fund_rows),
-        "thresholds": _matched(first, second, chosen, _threshold_rows),
+        "counts": _rows(sides, chosen, _count_rows),
+        "money": _rows(sides, chosen, _money_rows),
+        "decisions": _rows(sides, chosen, _decision_rows),
     }
-    if not rows["levels"]:
+    levels = _rows(sides, chosen, _level_rows)
+    if not levels:
         raise ConfigError(
-            f"the studies have no level and cell in common: levels {listed(first['levels'])} and "
-            f"{listed(second['levels'])}, cells {listed(first['cells'])} and {listed(second['cells'])}"
+            f"the studies have no level and cell in common: levels {listed(first.summary['levels'])} and "
+            f"{listed(second.summary['levels'])}, cells {listed(first.summary['cells'])} and "
+            f"{listed(second.summary['cells'])}"
         )
-    _judge([row for part in rows.values() for row in part], min(one["run"]["replicates"] for one in (first, second)))
+    judged: dict[str, list[dict[str, Any]]] = {}
+    worst: dict[str, tuple[HardestHit, list[dict[str, Any]]] | None] = {}
+    ratios: list[float] = []
+    for name, of in rows.items():
+        judged[name], worst[name] = [], None
+        for part, signed in _by_kind(of, _QUESTIONS[name].signed):
+            pairs = _pairs(sides, part, why is None, signed)
+            found = _differences(part, pairs)
+            judged[name] += found
+            worst[name] = pairs.worst(), found
+            ratios += _narrower(pairs)
+    leads = {name: _lead(one) for name, one in worst.items()}
+    # The most affected group comes first; all units come last.
+    judged = {
+        name: sorted(found, key=lambda row: (row["of"][:2] != leads[name], not row["of"][0]))
+        for name, found in judged.items()
+    }
+    judged["levels"] = _level_differences(levels, sides, why is None)
+    _judge([row for part in judged.values() for row in part], min(len(one.batches.sizes) for one in sides))
     studies = [
         {
             "name": name,
             "method": method,
-            **{key: one[key] for key in ("title", "notice", "run", "privacy", "public_input")},
+            "words": _words(one.summary, method),
+            **{key: one.summary[key] for key in ("title", "notice", "run", "privacy", "public_input")},
         }
-        for name, method, one in zip(("A", "B"), chosen, (first, second), strict=True)
+        for name, method, one in zip("AB", chosen, sides, strict=True)
     ]
-    notices = [one["notice"] for one in (first, second) if not one["public_input"]]
-    weighted = {**first["weighted"], **second["weighted"]}
+    notices = [one.summary["notice"] for one in sides if not one.summary["public_input"]]
     panels = [
         {**row, "study": name}
-        for name, method, one in zip(("A", "B"), chosen, (first, second), strict=True)
-        for row in one["groups"]
+        for name, method, one in zip("AB", chosen, sides, strict=True)
+        for row in one.summary["groups"]
         if row["method"] == method
     ]
-    found = {"studies": studies, "weighted": weighted, "false_discovery_rate": RATE, "bias_by_group": panels, **rows}
-    result: Summary = rounded(found)
-    return result | {"notice": (notices or [first["notice"]])[0], "public_input": not notices}
+    panels.sort(key=lambda row: [row["grouping"], row["cell"]] != leads["counts"])
+    summed = {
+        "studies": studies,
+        "paired": why is None,
+        "pairing": _pairing(why, first.summary["run"], ratios),
+        "weighted": {**first.summary["weighted"], **second.summary["weighted"]},
+        "false_discovery_rate": RATE,
+        "bias_by_group": panels,
+        **judged,
+    }
+    result: Summary = rounded(summed)
+    tolerances = [one.summary["tolerance"] for one in sides]
+    result["cards"] = [_card(name, one, tolerances) | _clear(judged[name]) for name, one in worst.items()]
+    return result | {"notice": (notices or [first.summary["notice"]])[0], "public_input": not notices}
 
 
-def _level_rows(study: Summary, method: str) -> Measured:
-    found: Measured = {}
-    for row in study["overview"]:
-        if row["method"] == method:
-            for name, value in (("RMSE", "rmse"), ("mean bias", "mean_bias"), ("standard deviation", "sd")):
-                found[row["level"], row["cell"], name] = (row[value], row[f"{value}_se"])
+# -- whether draws are shared -----------------------------------------------------------------------------------------
+
+
+def _not_shared(first: Summary, second: Summary) -> str | None:
+    """Why two studies' replicates did not draw the same random numbers; None where they did."""
+    if first["seed"] is None or first["seed"] != second["seed"]:
+        return f"their seeds are {first['seed']} and {second['seed']}"
+    if first["wanted"] != second["wanted"]:
+        return f"they were asked for {first['wanted']:,} and {second['wanted']:,} replicates"
+    if first["replicates"] != second["replicates"]:
+        return f"they have {first['replicates']:,} and {second['replicates']:,} replicates"
+    if first["draws"]["units"] != second["draws"]["units"]:
+        return "they have different units"
+    if first["draws"]["queries"] != second["draws"]["queries"]:
+        return "they do not measure the same queries of the same cells"
+    return None
+
+
+def _words(study: Summary, method: str) -> str:
+    """A study in one line: its title, method, noise and replicates."""
+    level, run = study["levels"][-1], study["run"]
+    sd = run["noise_sd"][level]
+    noise = f"{run['mechanism']} noise" + (f" of standard deviation {number(sd)} at {level}" if sd is not None else "")
+    return f"{study['title']}: {method}, {noise}, {run['replicates']:,} replicates"
+
+
+def _pairing(why: str | None, run: Summary, ratios: list[float]) -> str:
+    if why is not None:
+        return (
+            f"Not paired: the studies do not share their draws, because {why}. Differences are those of independent "
+            "simulations."
+        )
+    said = f"Paired: every replicate of B has the draws of its replicate of A (seed {run['seed']})"
+    if not ratios:
+        return f"{said}."
+    part = number(float(np.median(ratios)))
+    return f"{said}, so that the median interval of a difference is {part} times as wide as it would be without."
+
+
+def _narrower(pairs: Pairs) -> list[float]:
+    """The width of intervals of differences, divided by their width without pairing."""
+    if not pairs.paired:
+        return []
+    apart = replace(pairs, paired=False)
+    together, without = pairs.contrast(1.0, 1.0).error, apart.contrast(1.0, 1.0).error
+    known = np.isfinite(together) & (without > 0)
+    return [float(one) for one in together[known] / without[known]]
+
+
+# -- what both studies have -------------------------------------------------------------------------------------------
+
+_Named = dict[tuple[str, ...], tuple[Of, str, float]]
+"""What a number describes -> its row of batch means, its group there, and its divisor."""
+
+
+def _rows(sides: tuple[Study, Study], methods: list[str], named: Any) -> list[_Row]:
+    """The quantities that both studies have, in the first one's order."""
+    one, two = (named(study.summary, method) for study, method in zip(sides, methods, strict=True))
+    return [
+        _Row(list(of), (key, two[of][0]), group, (divisor, two[of][2]))
+        for of, (key, group, divisor) in one.items()
+        if of in two
+    ]
+
+
+def _count_rows(study: Summary, method: str) -> _Named:
+    return {
+        (row["grouping"], row["cell"], row["group"]): (
+            Of(method, BIAS, row["cell"], row["grouping"]), row["group"], max(row["mean_truth"], 1.0)
+        )
+        for row in study["groups"]
+        if row["method"] == method
+    }  # fmt: skip
+
+
+def _money_rows(study: Summary, method: str) -> _Named:
+    found: _Named = {}
+    for fund in study["funds"]:
+        # Half of what is moved is paid elsewhere; it is a mean over units.
+        found["", fund["rule"], ALL_UNITS] = Of(method, ABSOLUTE, fund["rule"], ""), ALL_UNITS, 2.0 / fund["units"]
+        found |= {
+            (row["grouping"], fund["rule"], row["group"]): (
+                Of(method, NET, fund["rule"], row["grouping"]), row["group"], row["mean_truth"] / 1e6
+            )
+            for row in fund["groups"]
+            if row["method"] == method and row["mean_truth"]
+        }  # fmt: skip
     return found
 
 
-def _group_rows(study: Summary, method: str) -> Measured:
+def _decision_rows(study: Summary, method: str) -> _Named:
+    found: _Named = {}
+    for one in study["thresholds"]:
+        found["", one["rule"], ALL_UNITS] = Of(method, ABSOLUTE, one["rule"], ""), ALL_UNITS, 1.0
+        found |= {
+            (grouping, one["rule"], group): (Of(method, ABSOLUTE, one["rule"], grouping), group, 1.0)
+            for grouping, group in ((row["grouping"], row["group"]) for row in one["groups"])
+        }
+    return found
+
+
+def _level_rows(study: Summary, method: str) -> _Named:
     return {
-        (row["grouping"], row["cell"], row["group"], name): (row[value], row[f"{value}_se"])
-        for row in study["groups"]
+        (row["level"], row["cell"], name): (Of(method, measure, row["cell"], ""), row["level"], 1.0)
+        for row in study["overview"]
         if row["method"] == method
-        for name, value in (("bias", "bias"), ("RMSE", "rmse"))
+        for name, measure in (("RMSE", SQUARE), ("mean bias", BIAS))
     }
 
 
-def _fund_rows(study: Summary, method: str) -> Measured:
-    return {
-        (fund["rule"],): (row["moved"], row["moved_se"])
-        for fund in study["funds"]
-        for row in fund["moved"]
-        if row["method"] == method
-    }
+def _by_kind(rows: list[_Row], signed: bool) -> list[tuple[list[_Row], bool]]:
+    """The rows by kind, those of the card last, with whether their numbers have a sign: the money that a fund moves has
+    none, the biases of its groups have one.
+    """
+    if not signed:
+        return [(rows, False)] if rows else []
+    units, groups = ([row for row in rows if bool(row.of[0]) is grouped] for grouped in (False, True))
+    return [(part, grouped) for part, grouped in ((units, False), (groups, True)) if part]
 
 
-def _threshold_rows(study: Summary, method: str) -> Measured:
-    return {
-        (one["rule"],): (row["flips"], row["flips_se"])
-        for one in study["thresholds"]
-        for row in one["methods"]
-        if row["method"] == method
-    }
+def _pairs(sides: tuple[Study, Study], rows: Sequence[_Row], paired: bool, signed: bool) -> Pairs:
+    columns: list[FloatArray] = []
+    for side, study in enumerate(sides):
+        found = np.stack([study.batches.columns(row.keys[side], [row.group])[:, 0] for row in rows], axis=1)
+        columns.append(found / np.array([row.divisors[side] for row in rows]))
+    return Pairs(columns[0], columns[1], sides[0].batches.sizes, sides[1].batches.sizes, paired, signed)
 
 
-_Rows = Callable[[Summary, str], Measured]
+# -- differences and verdicts -----------------------------------------------------------------------------------------
 
 
-def _matched(first: Summary, second: Summary, methods: list[str], rows: _Rows) -> list[dict[str, Any]]:
-    """What both studies have, in the first one's order."""
-    one, two = rows(first, methods[0]), rows(second, methods[1])
+def _differences(rows: Sequence[_Row], pairs: Pairs) -> list[dict[str, Any]]:
+    """For every row both numbers and the difference of their sizes, in percent."""
+    a, b = pairs.each
+    found = pairs.interval()
+    t = np.where(np.abs(found.value) <= _NEXT_TO_NOTHING, 0.0, found.t)
     return [
-        {"of": list(key), "first": list(value), "second": list(two[key])} for key, value in one.items() if key in two
+        {
+            "of": row.of,
+            "first": [100.0 * float(a.value[k]), 100.0 * float(a.error[k])],
+            "second": [100.0 * float(b.value[k]), 100.0 * float(b.error[k])],
+            "difference": 100.0 * float(found.value[k]),
+            "low": 100.0 * float(found.low[k]),
+            "high": 100.0 * float(found.high[k]),
+            "t": float(t[k]),
+        }
+        for k, row in enumerate(rows)
     ]
 
 
-def _judge(rows: list[dict[str, Any]], replicates: int) -> None:
-    """Give every row ``difference`` (second minus first), ``difference_se``, ``clear`` and ``verdict``."""
-    for row in rows:
-        (a, a_se), (b, b_se) = row["first"], row["second"]
-        known = None not in (a, b)
-        row["difference"] = b - a if known else None
-        row["difference_se"] = float((a_se**2 + b_se**2) ** 0.5) if known and None not in (a_se, b_se) else None
-    values = pd.DataFrame(rows)[["difference", "difference_se"]].astype(float)
-    for row, clear in zip(
-        rows, discoveries(values["difference"], values["difference_se"], replicates).tolist(), strict=True
-    ):
+def _level_differences(rows: Sequence[_Row], sides: tuple[Study, Study], paired: bool) -> list[dict[str, Any]]:
+    """For every level's RMSE and mean bias both numbers and their difference."""
+    pairs, judged = _pairs(sides, rows, paired, False), []
+    a, b = pairs.each
+    roots = np.array([row.of[-1] == "RMSE" for row in rows])
+    # d sqrt(m) = dm / (2 sqrt(m)).
+    slopes, values = [], []
+    for one in (a, b):
+        root = np.sqrt(np.maximum(one.value, 0.0))
+        slopes.append(np.where(roots, np.divide(0.5, root, out=np.zeros_like(root), where=root > 0), 1.0))
+        values.append(np.where(roots, root, one.value))
+    found, value = pairs.contrast(*slopes), values[1] - values[0]
+    half, t = found.half(0.95), np.where(np.abs(value) <= _NEXT_TO_NOTHING, 0.0, found.t)
+    for k, row in enumerate(rows):
+        judged.append({
+            "of": row.of,
+            "first": [float(values[0][k]), float(a.error[k] * slopes[0][k])],
+            "second": [float(values[1][k]), float(b.error[k] * slopes[1][k])],
+            "difference": float(value[k]),
+            "error": float(found.error[k]),
+            "low": float(value[k] - half[k]),
+            "high": float(value[k] + half[k]),
+            "t": float(t[k]),
+        })  # fmt: skip
+    return judged
+
+
+def _judge(rows: list[dict[str, Any]], batches: int) -> None:
+    """Give every row ``clear``, ``verdict`` and ``said``."""
+    t = np.clip([row.pop("t") for row in rows], -1e300, 1e300)
+    for row, clear, unknown in zip(rows, discoveries(t, 1.0, batches).tolist(), np.isnan(t).tolist(), strict=True):
         row["clear"] = clear
-        row["verdict"] = _verdict(row)
+        if unknown:
+            row["verdict"] = row["said"] = UNKNOWN
+        elif "error" in row:
+            row["verdict"] = row["said"] = _of_level(row)
+        else:
+            row["verdict"] = NO_DIFFERENCE if not clear else FAIRER if row["difference"] < 0 else LESS_FAIR
+            low, high = sorted((abs(row["low"]), abs(row["high"])))
+            row["said"] = f"{row['verdict']}, by {number(low)} to {number(high)} points" if clear else NO_DIFFERENCE
 
 
-def _verdict(row: dict[str, Any]) -> str:
-    if row["difference"] is None or row["difference_se"] is None:
-        return "cannot be told"
+def _of_level(row: dict[str, Any]) -> str:
+    error = row.pop("error")
     if not row["clear"]:
-        return "no clear difference"
-    amount = within(abs(row["difference"]), row["difference_se"])
-    # A part of a bias says nothing: it may be next to none.
-    sized = row["of"][-1] not in ("bias", "mean bias") and row["first"][0] > 0
+        return NO_DIFFERENCE
+    amount = within(abs(row["difference"]), error)
+    # A relative change of a bias means nothing, since it may be nearly 0.
+    sized = row["of"][-1] == "RMSE" and row["first"][0] > 0
     part = f" ({number(round(100.0 * abs(row['difference']) / row['first'][0], 1))} %)" if sized else ""
     return f"B is {'higher' if row['difference'] > 0 else 'lower'} by {amount}{part}"
 
 
+def _card(
+    name: str, found: tuple[HardestHit, list[dict[str, Any]]] | None, tolerances: Sequence[dict[str, float]]
+) -> dict[str, Any]:
+    """The answer to one question: ``name, verdict, matters, headline, more``."""
+    question = _QUESTIONS[name]
+    if found is None:
+        return _no_card(question, "No fund or decision is in both studies." if name != "counts" else "")
+    worst, rows = found
+    if not np.isfinite(worst.difference):
+        return _no_card(question, "One replicate is not enough.")
+    grouped = bool(rows[worst.first]["of"][0])
+    least = min(one[question.tolerances[0 if grouped else 1]] for one in tolerances)
+    verdict = FAIRER if worst.high < 0 else LESS_FAIR if worst.low > 0 else NO_DIFFERENCE
+    matters = verdict != NO_DIFFERENCE and abs(worst.difference) >= least
+    a, b = (percent(size) for size in (worst.first_size, worst.second_size))
+    subject = "the most affected group" if grouped else "what is decided on"
+    reads = question.reads if grouped else question.all_read
+    begin = {FAIRER: "B is fairer", LESS_FAIR: "B is less fair", NO_DIFFERENCE: "No clear difference"}[verdict]
+    headline = f"{begin}: {subject} {reads.format(b)} in B, {a} in A."
+    low, high = (number(100.0 * one) for one in (worst.low, worst.high))
+    more = [f"The difference, B less A, is {low} to {high} percentage points (95 %)."]
+    if verdict != NO_DIFFERENCE and not matters:
+        more.append(f"That is less than what matters ({percent(least)}).")
+    if grouped:
+        hit = [called(rows[one]["of"]) for one in (worst.first, worst.second)]
+        more.append(f"Most affected: {hit[0]}" + (", in both." if hit[0] == hit[1] else f" in A, {hit[1]} in B."))
+    by_verdict = [sum(row["verdict"] == one for row in rows) for one in (FAIRER, LESS_FAIR, NO_DIFFERENCE)]
+    if grouped:
+        more.append(
+            f"B is fairer to {many(by_verdict[0], 'group')} and less fair to {by_verdict[1]:,}, without a clear "
+            f"difference in {by_verdict[2]:,}."
+        )
+    return {
+        "name": question.name, "status": verdict, "matters": matters, "headline": headline, "more": more,
+        "difference": 100.0 * worst.difference, "low": 100.0 * worst.low, "high": 100.0 * worst.high,
+    }  # fmt: skip
+
+
+def _lead(found: tuple[HardestHit, list[dict[str, Any]]] | None) -> list[str]:
+    """The grouping and the cell, or rule, of the most affected group in A; none where it is not known."""
+    return [] if found is None or found[0].first < 0 else list(found[1][found[0].first]["of"][:2])
+
+
+def _clear(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """``clear``: a sentence on every group that B is clearly fairer or less fair to, the largest difference first."""
+    clear = sorted((row for row in rows if row["clear"]), key=lambda row: -abs(float(row["difference"])))
+    return {"clear": [f"{called(row['of'])}: {row['said']}" for row in clear]}
+
+
+def _no_card(question: _Question, headline: str) -> dict[str, Any]:
+    return {"name": question.name, "status": UNKNOWN, "matters": False, "headline": headline, "more": []}
+
+
+def called(of: Sequence[str]) -> str:
+    """What a row describes: "size class “below 10” of x"."""
+    grouping, cell, group = of
+    return f"{grouping} “{group}” of {cell}" if grouping else f"{group} of {cell}"
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
 def comparison_chart(comparison: Summary) -> alt.TopLevelMixin | None:
-    """Bias by group in % of the mean count with its 95 % interval, the studies beside each other; the reader picks the
-    grouping and the cell."""
+    """Bias by group in % of the mean count with its 95 % interval, the studies side by side; the reader selects the
+    grouping and the cell.
+    """
     rows = comparison["bias_by_group"]
     both = [{(row["grouping"], row["cell"]) for row in rows if row["study"] == name} for name in ("A", "B")]
     common = set.intersection(*both)

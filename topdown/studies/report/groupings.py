@@ -1,4 +1,4 @@
-"""The groups of leaves whose errors are set side by side, and the order in which they are shown."""
+"""The groups of leaves whose errors are compared, and the order in which they are shown."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ Groupings = Mapping[str, Grouping]
 
 
 SIZE_OF_PLACE = "size of place"
-"""The grouping that every study of queries has: by the total of the unit, whatever is counted of it."""
+"""The grouping that every study of queries has: by the total of the unit."""
 
 
 def by_size(leaves: IntArray, cells: Sequence[str], edges: Sequence[float], totals: IntArray | None = None) -> Grouping:
@@ -79,8 +79,9 @@ def by_size(leaves: IntArray, cells: Sequence[str], edges: Sequence[float], tota
 
 
 def group_means(groupings: Groupings, cells: Sequence[str], funds: Sequence[Decision]) -> list[GroupMean]:
-    """What `simulate` follows so that every group's bias has its exact simulation error: of each cell's count, and of
-    what the rules ``funds`` pay out."""
+    """The group means that `simulate` follows so that every group's bias has its exact simulation error: of each cell's
+    count, and of the payments of the rules ``funds``.
+    """
     found: list[GroupMean] = []
     for name, grouping in groupings.items():
         found += [GroupMean(cell, name, grouping.of(cell), grouping.weights) for cell in cells]

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Mapping
-from importlib.resources import files
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import vl_convert
-from jinja2 import DictLoader, Environment, StrictUndefined
-from markupsafe import Markup
-
+from topdown.pages import shell
 from topdown.studies.report import words
 from topdown.studies.report.charts import charts
 from topdown.studies.report.section import Summary
 from topdown.studies.report.sections import registry
 
-_PAGE = "page.html.jinja"
+_PAGE, _CARDS = "page.html.jinja", "cards.html.jinja"
 
-INCLUDED = ("style.css", "draw.js")
-"""What every page includes: its style, and the script that draws its charts."""
-
-FILTERS = {
+FILTERS: dict[str, Callable[..., Any]] = {
     "num": words.number,
     "signed": words.signed,
     "within": words.within,
@@ -33,6 +24,7 @@ FILTERS = {
     "count": words.count,
     "many": words.many,
     "plural": words.many_of,
+    "unbroken": words.unbroken,
 }
 
 
@@ -51,32 +43,14 @@ def filled(
     page: str, data: dict[str, Any], charts: Mapping[str, Any], templates: Mapping[str, str] = {}, **values: Any
 ) -> str:
     """The template ``page`` with ``values``: ``data`` and ``charts`` for its scripts, and ``templates`` that it
-    includes.
-
-    Names and labels are escaped wherever they stand.
-    """
-    own = {name: (files("topdown.studies.report") / name).read_text(encoding="utf-8") for name in (page, *INCLUDED)}
-    environment = Environment(
-        loader=DictLoader({**templates, **own}),
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= FILTERS
-    return environment.get_template(page).render(
-        charts=charts, data=embedded({**data, "charts": charts}), vega=vega(), **values
+    includes."""
+    return shell.filled(
+        page,
+        "topdown.studies.report",
+        own=(_CARDS,),
+        templates=templates,
+        filters=FILTERS,
+        charts=charts,
+        data=shell.embedded({**data, "charts": charts}),
+        **values,
     )
-
-
-def embedded(value: Any) -> Markup:
-    """``value`` as JSON that may stand inside a script element: no character of it can end the element."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # nosec B704 # what could end the script element was escaped above
-
-
-@functools.cache
-def vega() -> Markup:
-    """Vega, Vega-Lite and Vega-Embed as one script."""
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
-    # In a function of its own, its names do not reach the page.
-    return Markup(f"(() => {{{bundle}}})();")  # nosec B704 # vl-convert's own script, no input of ours

@@ -1,4 +1,6 @@
-"""Biases of groups in percent as points with intervals, of one grouping and of one cell or all, as the reader picks."""
+"""A chart of biases of groups in percent, as points with intervals, for the grouping and the cell that the reader
+selects.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +10,26 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from topdown.pages.chart_style import GREY, INK
 from topdown.studies.discoveries import at_least
-from topdown.studies.report.chart_parts import GREY, INK, LIGHTNESS, SHAPES, above, picker, telling_apart
+from topdown.studies.report.chart_parts import LIGHTNESS, SHAPES, above, picker, telling_apart
 
 MOST_GROUPS = 40
-"""Groups of a grouping that a chart shows: those with the largest biases for certain."""
+"""The most groups of a grouping that a chart shows: those with the largest lower limits of the bias."""
+
+_MOST_TOLD = 3
+"""The most groupings that the note on left-out groups names."""
 
 _MOST_TOGETHER = 4
-"""Cells that stand beside each other in one chart; of more, the reader picks one."""
+"""The most cells side by side in one chart; of more, the reader selects one."""
 
 
 def percent_chart(rows: Sequence[dict[str, Any]], cells: Sequence[str], title: str) -> alt.TopLevelMixin | None:
     """A chart of ``rows`` with ``grouping, group, order, cell, mean_truth, bias, bias_se, bias_low, bias_high, units``
-    and, for what is shown beside the mouse, ``verdict``; None where no group has a count.
+    and ``verdict``, for the tooltip; None where no group has a count.
 
-    ``cells``: in their order; ``title``: of the axis that all groups share, in percent of ``mean_truth``. The groups
-    of a size class stand in their order, others by their bias.
+    ``cells``: in their order; ``title``: of the axis that all groups share, in percent of ``mean_truth``. Size classes
+    are in their order, other groups by their bias.
     """
     frame = pd.DataFrame(rows)
     if frame.empty:
@@ -38,10 +44,12 @@ def percent_chart(rows: Sequence[dict[str, Any]], cells: Sequence[str], title: s
     error = frame["bias_se"].astype(float).fillna(0.0) * part
     shown = shown.assign(certain=at_least(shown["relative"], error))
     together = len(cells) <= _MOST_TOGETHER
-    kept = []
-    for (_, _), one in shown.groupby(["grouping", "grouping" if together else "cell"], sort=False):
-        largest = one.groupby("group")["certain"].max().sort_values(ascending=False).index[:MOST_GROUPS]
-        one = one[one["group"].isin(largest)]
+    kept, left_out = [], []
+    for (grouping, of), one in shown.groupby(["grouping", "grouping" if together else "cell"], sort=False):
+        largest = one.groupby("group")["certain"].max().sort_values(ascending=False).index
+        if len(largest) > MOST_GROUPS:
+            left_out.append(f"“{grouping}”" + ("" if together else f" of {of}") + f" {len(largest):,}")
+        one = one[one["group"].isin(largest[:MOST_GROUPS])]
         ordered = one.groupby("group", sort=False)["order"].first()
         mean = one.groupby("group", sort=False)["relative"].mean()
         rank = ordered if one["grouping"].iloc[0].startswith("size") else mean.rank(method="first")
@@ -82,4 +90,17 @@ def percent_chart(rows: Sequence[dict[str, Any]], cells: Sequence[str], title: s
     bars = base.mark_rule(color=INK).encode(x="relative_low:Q", x2="relative_high:Q", y=y, **offset)
     zero = alt.Chart(pd.DataFrame([{"zero": 0}])).mark_rule(color=GREY).encode(x="zero:Q")
     step = 12 if together and len(cells) > 1 else 18
-    return alt.layer(zero, bars, points).properties(width=620, height=alt.Step(step)).add_params(*chosen)
+    # The note below the chart.
+    meta = {"left_out": _left_out(left_out)} if left_out else {}
+    chart = alt.layer(zero, bars, points).properties(width=620, height=alt.Step(step), usermeta=meta)
+    return chart.add_params(*chosen)
+
+
+def _left_out(groupings: Sequence[str]) -> str:
+    """A note that a chart leaves out groups of these ``groupings``, with how many groups they have."""
+    told = "; ".join(groupings[:_MOST_TOLD])
+    more = f"; and {len(groupings) - _MOST_TOLD:,} more" if len(groupings) > _MOST_TOLD else ""
+    return (
+        f"Where there are more than {MOST_GROUPS} groups the chart shows {MOST_GROUPS}, those whose intervals begin "
+        f"at the largest biases: of {told}{more}. The table has all."
+    )

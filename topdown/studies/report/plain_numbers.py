@@ -1,4 +1,4 @@
-"""Numbers as the summary holds them: plain values that JSON knows, rounded."""
+"""Numbers of the summary: rounded, and plain values for JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Verbatim(dict[str, Any]):
 
 
 def rounded(value: Any) -> Any:
-    """``value`` with every number at 4 significant digits, and None for what is not finite."""
+    """``value`` with every number at 4 significant digits, or whole where it has more, and None for what is not
+    finite."""
     if isinstance(value, Verbatim):
         return dict(value)
     if isinstance(value, dict):
@@ -30,12 +31,16 @@ def rounded(value: Any) -> Any:
     if isinstance(value, int | np.integer):
         return int(value)
     if isinstance(value, float | np.floating):
-        return float(f"{value:.4g}") if math.isfinite(value) else None
+        plain = float(value)
+        if not math.isfinite(plain):
+            return None
+        # 4 digits of a large sum may be fewer than its interval has: 255,800 for 255,763 ± 73.
+        return float(round(plain)) if 1e4 <= abs(plain) < 1e15 else float(f"{plain:.4g}")
     return value
 
 
 def whole(values: FloatArray) -> list[int | None]:
-    """Whole ``values`` (n,) with all their digits, which `rounded` keeps of integers alone; None for no end."""
+    """Whole ``values`` (n,) as integers, so that `rounded` keeps all digits; None for an infinite one."""
     return [int(one) if math.isfinite(one) else None for one in values.tolist()]
 
 

@@ -1,4 +1,4 @@
-"""What a study found: of this every section of its report takes its numbers."""
+"""The results of a study, from which every section of its report takes its numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from topdown.config.study_settings import ToleranceOptions
+from topdown.pages.leaf_outlines import Outlines
 from topdown.privacy.plan import Plan
 from topdown.studies.decisions.expression_rules import Rule
 from topdown.studies.decisions.rules import Threshold
@@ -16,24 +17,22 @@ from topdown.studies.methods import StudiedMethod
 from topdown.studies.noise_comparison import NoiseVariant
 from topdown.studies.one_release import PublishedExample
 from topdown.studies.reliability import DOUBTFUL, UNRELIABLE
-from topdown.studies.report.geometry import Outlines
 from topdown.studies.report.groupings import Groupings
 
 
 # Without a repr, which would show true counts.
 @dataclass(frozen=True, eq=False, repr=False)
 class StudyResults:
-    """The table of errors with what the study knows beside it.
+    """The table of errors with the other results of the study.
 
     ``released``: the projection that the release uses; `primary_method` of it is what the findings are about.
-    ``groupings``: the size classes first.
-    ``funds``, ``thresholds`` and ``figures``: rules that the study followed, of the first and the last their labels.
-    ``seed`` and ``wanted``: of the simulation, and the replicates that were asked for. ``variants``: the study itself
-    and the same under other noise; empty or one where there is nothing to compare. ``records``: one release by each
-    method, of `one_release.records_frame`. ``published``: one release by ``released``, with its margins of error, where
-    it has them. ``shaded_above``: the coefficients of variation above which its numbers are called doubtful, and
-    unreliable. ``census``: the Bureau's metrics, and results that cannot be, of one release.
-    ``tolerance``: from which size on an effect matters.
+    ``groupings``: the size classes first. ``funds``, ``thresholds`` and ``figures``: rules that the study followed, of
+    the first and the last their labels. ``seed`` and ``wanted``: of the simulation, and the replicates that were asked
+    for. ``variants``: the study itself and the same under other noise; empty or one where there is nothing to compare.
+    ``records``: one release by each method, of `one_release.records_frame`. ``published``: one release by ``released``,
+    with its margins of error, where it has them. ``shaded_above``: the coefficients of variation above which its
+    numbers are called doubtful, and unreliable. ``census``: the Bureau's metrics, and impossible results, of one
+    release. ``tolerance``: from which size an effect matters.
     """
 
     table: ErrorTable

@@ -17,8 +17,9 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of the report: ``make`` makes it from the summary, or gives None where that has no data for it; ``label``
-    says what it shows, to who cannot see it."""
+    """A chart of the report: ``make`` makes it from the summary, or returns None where there is no data for it;
+    ``label`` is its text alternative.
+    """
 
     label: str
     make: Callable[[Summary], alt.TopLevelMixin | None]
@@ -35,15 +36,14 @@ def fragment(name: str, package: str = "topdown.studies.report.sections") -> Tra
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report, which stands in one place of `registry.sections`.
+    """A section of the report, with a place in `registry.sections`.
 
-    ``name``: of its place in the page, to which the list of links leads. ``template``: the Jinja fragment of the page,
-    in which ``s`` is the summary and ``charts`` holds the charts that have data. ``numbers``: its part of the summary,
-    by keys that no other section has; without an entry for what the study does not hold. ``charts``: by what their
-    places in the page are called. ``link``: what the list of links calls the section; empty for one that is not in it.
-    ``data``: which of its numbers the page's script reads. ``appendix``: whether it is about the methods' theory, and
-    stands folded at the end of the page. ``key``: of the number without which there is nothing to show; of a section
-    with none its charts decide.
+    ``name``: its anchor in the page, for the list of links. ``template``: the Jinja fragment of the page, in which
+    ``s`` is the summary and ``charts`` holds the charts that have data. ``numbers``: its part of the summary, by keys
+    that no other section has; without entries for what the study does not have. ``charts``: by the names of their
+    places in the page. ``link``: its name in the list of links; empty where it is not in the list. ``data``: the
+    numbers that the page's script reads. ``appendix``: whether it is about the methods' theory and is folded at the end
+    of the page. ``key``: of the number without which there is nothing to show; where it is empty the charts decide.
     """
 
     name: str

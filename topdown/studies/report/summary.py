@@ -11,7 +11,7 @@ from topdown.studies.report.sections import registry
 
 
 def summarise(results: StudyResults) -> dict[str, Any]:
-    """Everything that the report says: plain numbers, strings and lists. Numbers have 4 significant digits."""
+    """The content of the report as plain numbers, strings and lists, with numbers as `rounded` makes them."""
     table = results.table
     summary: dict[str, Any] = {
         "title": results.title,

@@ -1,4 +1,4 @@
-"""Whether an effect on a group is clear, and whether it matters, with the words for it."""
+"""Verdicts: whether an effect on a group is clear, and whether it matters, in words."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ MATTERS, SMALL, NONE, UNKNOWN = "matters", "clear, but small", "no clear effect"
 
 @dataclass(frozen=True)
 class Effect:
-    """How a group's bias is put in words: "{raised} 0.6 ± 0.1 {unit}, 3 % of {whole}". ``least``: the size in that unit
-    below which it does not matter."""
+    """The words for a group's bias: "{raised} 0.6 ± 0.1 {unit}, 3 % of {whole}". ``least``: the size in that unit below
+    which it does not matter.
+    """
 
     raised: str
     lowered: str
@@ -59,9 +60,9 @@ def _verdict(row: dict[Any, Any], effect: Effect) -> str:
     if bias != bias:
         return "not measured"
     if error != error:
-        return "one replicate cannot tell"
+        return "one replicate is not enough"
     if not row["clear"]:
-        # The farther end of the interval, whichever side it is on.
+        # The end of the interval that is farther from 0.
         high = max(abs(row["bias_low"]), abs(row["bias_high"]))
         return f"no clear bias: if there is one, it is at most {float(f'{high:.2g}'):g} {effect.unit}"
     said = f"{in_words(row, effect)}{_relative(row, effect)}"

@@ -1,4 +1,4 @@
-"""Numbers and counted things as a reader expects them."""
+"""Formats numbers and counted things for readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def number(value: float | None) -> str:
 
 def signed(value: float | None) -> str:
     """``value`` as `number` gives it, with a plus sign where it is positive."""
-    return ("+" if value is not None and value > 0 else "") + number(value)
+    return _with_plus(value, number(value))
 
 
 def within(value: float | None, standard_error: float | None) -> str:
@@ -29,17 +29,26 @@ def within(value: float | None, standard_error: float | None) -> str:
     if value is None or value != value or not standard_error or standard_error != standard_error:
         return number(value)
     half = 1.96 * standard_error
-    if half < 1e-6:  # what float64 leaves of an exact number
+    if half < 1e-6:  # the rounding error of an exact number
         return number(value if abs(value) > 1e-6 else 0.0)
     # The summary has 4 digits of every number.
     known = 3 - math.floor(math.log10(abs(value))) if value else 6
     digits = max(min(1 - math.floor(math.log10(half)), known, 6), 0)
-    return f"{value:,.{digits}f} ± {half:,.{digits}f}".replace("-", "−")
+    shown = f"{value:,.{digits}f}"
+    if not shown.strip("-0."):  # no minus before what is shown as 0
+        shown = shown.removeprefix("-")
+    return f"{shown} ± {half:,.{digits}f}".replace("-", "−")
 
 
 def signed_within(value: float | None, standard_error: float | None) -> str:
     """`within`, with a plus sign where ``value`` is positive."""
-    return ("+" if value is not None and value > 0 else "") + within(value, standard_error)
+    return _with_plus(value, within(value, standard_error))
+
+
+def _with_plus(value: float | None, text: str) -> str:
+    """``text`` of ``value``, with a plus sign where that is positive, and not shown as 0."""
+    shown_as_0 = not text.partition(" ")[0].strip("0.")
+    return text if value is None or not value > 0 or shown_as_0 else f"+{text}"
 
 
 def percent_within(share: float | None, standard_error: float | None) -> str:
@@ -75,4 +84,19 @@ def many(value: int, one: str) -> str:
 
 def many_of(one: str) -> str:
     """The plural of what is called ``one``: "counties"."""
+    if one.endswith("s"):  # "fips", or a plural
+        return one
     return f"{one[:-1]}ies" if one.endswith("y") and one[-2:-1] not in "aeiou" else f"{one}s"
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """``text`` without its middle where it is longer than ``most``; its beginning and its end are kept."""
+    if len(text) <= most:
+        return text
+    end = most // 3
+    return f"{text[: most - end - 1].rstrip()}…{text[-end:].lstrip()}"
+
+
+def unbroken(text: str) -> str:
+    """``text`` in which no line ends between a number and its percent sign or its interval."""
+    return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")

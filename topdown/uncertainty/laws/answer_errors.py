@@ -1,14 +1,15 @@
-"""The errors of least squares where several queries were measured: of which noise those of sums of answers are made.
+"""The errors of least squares where several queries were measured: sums of answers as sums of independent noise.
 
-The noise on one measured answer moves the estimate of anything by their covariance over the noise's variance: with x =
-C A' V^-1 y the coefficient of y_k is cov(x, A_k x) / v_k. So the covariances of an estimate with those of all measured
-answers say what its error is a sum of. Covariances with the children of a unit add up to that with the unit.
+The estimates are x = C A' V^-1 y, so the coefficient of the measured answer y_k in any estimate is cov(x, A_k x) / v_k:
+its covariance with the estimate of that answer over the variance of the noise. So the covariances of an estimate with
+all measured answers give its error as a sum of noise. The covariances with the children of a unit add up to the
+covariance with the unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,25 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray, Tree, runs
-from topdown.projection.cells.equality import all_shares, open_leaves, upward_gains
-from topdown.projection.histograms import vector_least_squares
-from topdown.projection.histograms.components import Block, Component, Components
-from topdown.projection.histograms.least_squares import EXACT, BlockCovariance, Covariance
-from topdown.uncertainty.laws.answer_forms import answer_forms
-from topdown.uncertainty.laws.error_law import NORMAL, Shape
-from topdown.uncertainty.laws.error_moments import Upward, upward_moments
-from topdown.uncertainty.laws.known_noise import AnswerNoise
-from topdown.uncertainty.laws.main_parts import Parts, shapes_of
-from topdown.uncertainty.laws.sum_errors import (
+from topdown.projection.histograms.components import Components
+from topdown.projection.sum_errors import (
+    SumErrors,
     Touched,
     Weighted,
     brought,
-    covariances,
     totals,
     touched,
     untouched,
     with_nodes,
 )
+from topdown.uncertainty.laws.answer_forms import answer_forms
+from topdown.uncertainty.laws.error_law import NORMAL, Shape
+from topdown.uncertainty.laws.error_moments import Upward, upward_moments
+from topdown.uncertainty.laws.known_noise import AnswerNoise
+from topdown.uncertainty.laws.main_parts import Parts, shapes_of
 from topdown.workload import Query
 
 _SUMS_AT_ONCE = 1 << 10
@@ -54,26 +52,28 @@ class Mix(NamedTuple):
         return cls([(query, answer)], np.ones(1))
 
     def form(self, components: Components, query: Query) -> tuple[IntArray, FloatArray]:
-        """How it covaries with classes of answers to ``query``: of how many (classes,), and by what (classes x
-        width)."""
+        """Its covariances with classes of answers to ``query``: the number of answers in a class (classes,), and the
+        form (classes x width).
+        """
         number, form = answer_forms(components, self.answers, query)
         return number, np.tensordot(self.weight, form, 1)
 
 
 class ErrorParts(NamedTuple):
-    """What the errors of sums are made of: ``parts``, and their fourth ``cumulant`` (sums,), where it is known without
-    these."""
+    """The errors of sums as sums of ``parts``, and their fourth ``cumulant`` (sums,), where it is known without
+    these.
+    """
 
     parts: Parts
     cumulant: FloatArray | None
 
     def times(self, copies: int) -> ErrorParts:
-        """So many errors of this kind together, each with noise of its own."""
+        """The sum of so many independent errors of this kind."""
         parts = self.parts._replace(number=self.parts.number * copies)
         return ErrorParts(parts, None if self.cumulant is None else self.cumulant * copies)
 
     def and_also(self, other: ErrorParts) -> ErrorParts:
-        """With another, of the same sums and independent."""
+        """The sum of these errors and independent ones of the same sums."""
         parts = Parts.together([self.parts, other.parts])
         if self.cumulant is None or other.cumulant is None:
             return ErrorParts(parts, None)
@@ -81,16 +81,16 @@ class ErrorParts(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """How mixes see what was measured: the ``blocks`` that matter, and of every mix by query ``Mix.form`` in these."""
+    """The ``blocks`` on which mixes depend, and for every mix, by query, its ``Mix.form`` in these."""
 
     blocks: list[int]
     forms: list[dict[Query, tuple[IntArray, FloatArray]]]
 
 
 class _Sources(NamedTuple):
-    """Nodes of one ``level`` whose noise moves sums: of sum ``of`` (entries,) by nodes of which so many (``counted``)
-    have, together, the covariances ``joint`` (entries x width) with it. By query: how many of these have noise of the
-    ``kind`` (entries,), both (``number``, ``kind``).
+    """Nodes of one ``level`` whose noise enters sums. An entry is for the sum ``of`` (entries,) and a group of
+    ``counted`` nodes, whose covariances with it add up to ``joint`` (entries x width). By query: the ``number`` of
+    these nodes with noise of the ``kind``; both (entries,).
     """
 
     of: IntArray
@@ -105,11 +105,10 @@ class AnswerErrors:
     """The errors of least squares from measurements with ``noise``."""
 
     noise: AnswerNoise
-    _spreads: dict[int, vector_least_squares.Spread] = field(default_factory=dict, repr=False)
 
     @cached_property
     def components(self) -> Components:
-        """Of the queries measured."""
+        """The components of the measured queries."""
         return Components(self.noise.schema, self.noise.queries)
 
     @property
@@ -117,96 +116,25 @@ class AnswerErrors:
         """The nodes."""
         return self.noise.tree
 
-    def spread(self, number: int) -> vector_least_squares.Spread:
-        """How the errors of the coordinates of block ``number`` go down the tree."""
-        if number not in self._spreads:
-            _, block = self.components.blocks[number]
-            solver = self._scalar_spread if block.size == 1 else self._vector_spread
-            self._spreads[number] = solver(block)
-        return self._spreads[number]
-
-    def _vector_spread(self, block: Block) -> vector_least_squares.Spread:
-        levels = [
-            [
-                vector_least_squares.independent(block.rows[q], np.zeros((len(v), 0, len(block.rows[q]))), v)
-                for q, v in level.items()
-                if q in block.rows
-            ]
-            for level in self.noise.variance
-        ]
-        return vector_least_squares.spread(self.tree, levels, block.size)
-
-    def _scalar_spread(self, block: Block) -> vector_least_squares.Spread:
-        """As `_vector_spread`, of numbers."""
-        tree, precision = self.tree, np.zeros(self.tree.n_nodes)
-        for index, level in enumerate(self.noise.variance):
-            nodes = tree.level(index)
-            for query, variance in level.items():
-                if query in block.rows:
-                    with np.errstate(divide="ignore"):
-                        precision[nodes] += float((block.rows[query] ** 2).sum()) / variance
-        with np.errstate(divide="ignore"):
-            gains = upward_gains(1.0 / precision, tree)
-            open_ends = open_leaves(1.0 / precision, tree)
-        u, share = gains.variance, all_shares(gains.shares, tree)
-        unknown = np.zeros(tree.n_nodes) if open_ends is None else open_ends
-
-        def known(finite: FloatArray, without_end: FloatArray) -> vector_least_squares.Known:
-            return vector_least_squares.Known(
-                np.zeros((len(finite), 0, 1)), finite[:, None, None], without_end[:, None, None], finite
-            )
-
-        levels = [tree.level(index) for index in range(tree.n_levels)]
-        families = [tree.families(index) for index in range(tree.n_levels - 1)]
-        return vector_least_squares.Spread(
-            [known(u[nodes], unknown[nodes]) for nodes in levels],
-            [known(one.total(u[one.children]), one.total(unknown[one.children])) for one in families],
-            [share[nodes, None, None] for nodes in levels[1:]],
-        )
-
-    @property
-    def negligible(self) -> float:
-        """A variance below this is that of an exact answer."""
-        of_all = (v.max(where=np.isfinite(v), initial=0.0) for level in self.noise.variance for v in level.values())
-        return EXACT * float(max(of_all, default=0.0))
-
-    def variances(self, asked: Weighted, query: Query) -> FloatArray:
-        """The variances (sums x answers) of the answers to ``query`` of sums; inf where they are not determined."""
-        largest = asked.largest
-        asked = asked._replace(amount=asked.amount / largest[asked.of])
-        seen, blocks = self.components.classes(query).seen, []
-        for component, rows in zip(self.components, seen, strict=True):
-            matters = bool((rows.weight > _SEEN).any())
-            blocks.append(tuple(self.covariances(asked, component, matters=matters)))
-        found = Covariance(self.components, tuple(blocks)).variance(query, slice(0, asked.number))
-        return np.asarray(np.where(found < self.negligible, 0.0, found) * largest[:, None] ** 2)
+    @cached_property
+    def sums(self) -> SumErrors:
+        """The covariances of sums."""
+        return SumErrors(self.noise.tree, self.components, self.noise.variance)
 
     def covariance(self, asked: Weighted, one: tuple[Query, int], other: tuple[Query, int]) -> float:
-        """The covariance of two answers to queries summed over the same nodes, of a single sum; finite parts alone."""
+        """The covariance of two answers to queries that are summed over the same nodes (one sum); finite parts only."""
         largest = float(asked.largest[0])
-        asked = asked._replace(amount=asked.amount / largest)
-        joint = [known.finite[0].reshape(-1) for part in self.components for known in self.covariances(asked, part)]
+        joint = self.sums.joint(asked._replace(amount=asked.amount / largest))
         form = answer_forms(self.components, [one], *other).form[0, 0]
-        return float(form @ np.concatenate(joint)) * largest**2
-
-    def covariances(self, asked: Weighted, component: Component, *, matters: bool = True) -> Iterator[BlockCovariance]:
-        """Those of sums of the coordinates of a component's blocks; 0 unless it ``matters``."""
-        first = self.components.first_block(component)
-        entries = touched(asked, self.tree) if matters else []
-        for number, block in enumerate(component.blocks, first):
-            if not matters:
-                empty = np.zeros((asked.number, block.size, block.size))
-                yield BlockCovariance(empty, empty)
-                continue
-            known = self.spread(number)
-            yield covariances(entries, brought(entries, known, self.tree, block.size), known, self.tree, asked.number)
+        return float(form @ joint) * largest**2
 
     def shapes(
         self, asked: Weighted, mixes: Sequence[Mix], variance: FloatArray, copies: Sequence[int] = ()
     ) -> list[list[Shape]]:
-        """The shapes of the laws of the errors of sums of every one of ``mixes``, so many independent ``copies``
-        (mixes,) of each, by default one, with this ``variance`` (mixes x sums); that of a normal law where they have
-        none, or are not determined."""
+        """The shapes of the laws of the errors of sums of every one of ``mixes``, with ``copies`` independent copies
+        (mixes,) of each, by default one, and this ``variance`` (mixes x sums). A sum without error, or one that is not
+        determined, has the shape of a normal law.
+        """
         found: list[list[Shape]] = [[] for _ in mixes]
         copies = copies or [1] * len(mixes)
         for some in runs(slice(0, asked.number), _SUMS_AT_ONCE):
@@ -216,26 +144,29 @@ class AnswerErrors:
         return found
 
     def shapes_of(self, made: ErrorParts, variance: FloatArray) -> list[Shape]:
-        """As `shapes`, of errors of which it is known what they are made of."""
+        """As `shapes`, for errors whose parts are known."""
         laws = shapes_of(made.parts, variance, self.noise.known, made.cumulant)
         return [laws.shapes[number] if number >= 0 else NORMAL for number in laws.group.tolist()]
 
     def made(self, asked: Weighted, mixes: Sequence[Mix]) -> Iterator[ErrorParts]:
-        """Of which noise the errors of sums of every one of ``mixes`` are made.
+        """The errors of sums of every one of ``mixes`` as sums of noise.
 
-        Nodes that no sum touches have the mean of their covariances, and those whose noise is not that of most of their
-        level are left out: it is little of the variance. Of one answer of one query the cumulant is exact.
+        Nodes that no sum touches get the mean of their covariances; those among them whose noise differs from most of
+        their level are left out, since they contribute little variance. For one answer of one query the cumulant is
+        exact; then all untouched nodes of a level are left out where some would be, since the mean does not hold for
+        the rest.
         """
         seen = self._seen(mixes)
         entries = touched(asked, self.tree)
-        cumulant = self._cumulants(entries, asked.number) if self._upward is not None else None
+        cumulant = self._cumulants(entries, asked.number) if self.moments is not None else None
         for parts in self._parts(entries, seen):
             yield ErrorParts(parts, cumulant)
 
     @cached_property
-    def _upward(self) -> tuple[Upward, FloatArray, FloatArray] | None:
-        """Where one answer was measured alone the moments of the nodes' upward estimates, the fourth cumulants of their
-        noise, and of every family the sum of its children's, (inner nodes,); else None."""
+    def moments(self) -> tuple[Upward, FloatArray, FloatArray] | None:
+        """Where only one answer was measured: the moments of the nodes' upward estimates, the fourth cumulants of their
+        noise, and for every family the sum of its children's cumulants (inner nodes,). Else None.
+        """
         if len(self.noise.queries) > 1 or len(self.components.blocks) > 1 or self.noise.schema.n_cells > 1:
             return None
         (query,) = self.noise.queries
@@ -255,9 +186,9 @@ class AnswerErrors:
         The noise of node i has the coefficient k_i e_i, e_root = b_0, e_c = b_c - m + (1 - k_p) e_p; that of an
         untouched child and all below it e z, with its upward estimate z.
         """
-        assert self._upward is not None  # nosec B101 # narrows a type: the caller asks
-        upward, noise, of_families = self._upward
-        weights = brought(entries, self.spread(0), self.tree, 1)
+        assert self.moments is not None  # nosec B101 # narrows a type: the caller asks
+        upward, noise, of_families = self.moments
+        weights = brought(entries, self.sums.spread(0), self.tree, 1)
         found, e = np.zeros(number), weights.b[0][:, 0, 0]
         for level, (at, m) in enumerate(zip(entries, weights.m, strict=True)):
             own = upward.own[at.node]
@@ -273,7 +204,7 @@ class AnswerErrors:
         return found
 
     def _seen(self, mixes: Sequence[Mix]) -> _Seen:
-        """How ``mixes`` see what was measured."""
+        """How ``mixes`` depend on what was measured."""
         forms = [{query: mix.form(self.components, query) for query in self.noise.queries} for mix in mixes]
         ends = np.cumsum([0] + [block.size**2 for _, block in self.components.blocks])
         seen = np.zeros(ends[-1], bool)
@@ -292,7 +223,8 @@ class AnswerErrors:
             for one in sources:
                 for query, (drawn, kind) in one.noise.items():
                     number, form = forms[query]
-                    rows = np.flatnonzero((drawn > 0) & (kind >= 0))
+                    known = (drawn > 0) & (kind >= 0)
+                    rows = np.flatnonzero(known if self.moments is None else known & (drawn == one.counted))
                     coefficient = (one.joint[rows] @ form) / (variances[kind[rows]] * one.counted[rows])[:, None]
                     each = np.repeat(rows, len(number))
                     counted = (drawn[rows, None] * number).reshape(-1)
@@ -300,7 +232,7 @@ class AnswerErrors:
             yield Parts.together(found)
 
     def _sources(self, entries: list[Touched], blocks: list[int]) -> Iterator[_Sources]:
-        """All nodes that have noise, by what they have to do with sums."""
+        """All nodes that have noise, in groups by their relation to sums."""
         noise = self.noise
         joint = self._joint(entries, blocks)
         for level, at in enumerate(entries):
@@ -309,7 +241,7 @@ class AnswerErrors:
             yield _Sources(at.of, level, joint[level], single, of_node)
             if level + 1 == len(entries):
                 break
-            # The children that no sum touches, and all that is below them.
+            # The children that no sum touches, and everything below them.
             under = entries[level + 1]
             some = np.flatnonzero(untouched(entries, level + 1, self.tree) > 0)
             rest = joint[level][some] - totals(under.above, joint[level + 1], len(at.of))[some]
@@ -326,10 +258,10 @@ class AnswerErrors:
                 yield _Sources(at.of[some], lower, rest, left(noise.below(lower)), of_most)
 
     def _joint(self, entries: list[Touched], blocks: list[int]) -> list[FloatArray]:
-        """By level the covariances (entries x width) of sums with what they touch, of some blocks."""
+        """By level the covariances (entries x width) of sums with the nodes that they touch, for some blocks."""
         found: list[list[FloatArray]] = [[np.empty((len(at.of), 0))] for at in entries]
         for number in blocks:
-            known, (_, block) = self.spread(number), self.components.blocks[number]
+            known, (_, block) = self.sums.spread(number), self.components.blocks[number]
             weights = brought(entries, known, self.tree, block.size)
             for level, one in enumerate(with_nodes(entries, weights, known, self.tree)):
                 found[level].append(one.reshape(len(one), block.size**2))

@@ -1,8 +1,8 @@
-"""How answers to queries covary: as forms in the covariances of the blocks into which histograms fall.
+"""The covariances of answers to queries, as bilinear forms in the covariances of the blocks of histograms.
 
 An answer is a sum over components and blocks (`projection.components`) of a row of the block's coordinates in every
 copy. So the covariance of two answers, whose histograms' coordinates have the covariances J, is the sum over blocks of
-w a' J b: a and b the answers' rows in the block, and w the inner product of what both are of the copies.
+w a' J b: a and b are the answers' rows in the block, and w is the inner product of their weights on the copies.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from topdown.workload import Query
 from topdown.workload.query import design
 
 _DIGITS = 9
-"""To which entries of forms, whose size is that of small whole numbers, are compared."""
+"""The decimals to which entries of forms are compared; entries have the size of small whole numbers."""
 
 
 class Forms(NamedTuple):
-    """How ``asked`` answers covary with those to one query: answers of a class covary alike, and so many (``number``,
-    (classes,)) are in each.
+    """The covariances of ``asked`` answers with the answers to one query. Answers of a class have the same covariances;
+    a class has ``number`` answers, (classes,).
 
-    ``form`` (asked x classes x width): by what the covariances of all blocks' coordinates, one block after another, row
-    by row, are multiplied; the first coordinate is that of what is asked.
+    ``form`` (asked x classes x width): the coefficients of the covariances of all blocks' coordinates, block after
+    block, row by row; the first coordinate is that of the asked answer.
     """
 
     number: IntArray
@@ -71,7 +71,7 @@ def answer_forms(
 
 
 def answer_rows(components: Components, query: Query, answer: int) -> list[FloatArray]:
-    """What an answer is of every attribute's categories; of none where it is impossible."""
+    """An answer as weights of every attribute's categories; all 0 where it is impossible."""
     own, answers = components.product.asked(query)
     matrices = design(own)
     found = [answer] if answers is None else np.flatnonzero(answers == answer).tolist()
@@ -82,12 +82,12 @@ def answer_rows(components: Components, query: Query, answer: int) -> list[Float
 
 
 def _kron(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Row by row the products of all entries."""
+    """The products of all pairs of entries, row by row."""
     return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
 
 
 def _merged(forms: Forms) -> Forms:
-    """With classes that covary alike as one."""
+    """The forms, with classes of equal covariances merged."""
     key = np.round(forms.form.swapaxes(0, 1).reshape(len(forms.number), -1), _DIGITS)
     _, first, place = np.unique(key, axis=0, return_index=True, return_inverse=True)
     number = np.bincount(place.reshape(-1), forms.number).astype(np.int64)

@@ -1,4 +1,5 @@
-"""The law of a pivot: its largest independent parts exactly, the rest by its variance and fourth cumulant.
+"""The law of a pivot (estimate less true value): its largest independent parts exactly, the rest by its variance and
+fourth cumulant.
 
 The pivot less its main terms is a sum of many independent terms. Its two moments give a normal-Laplace law (the sum of
 a normal and a Laplace variable) where its excess is at most that of the Laplace law, and else a Laplace variable that
@@ -24,22 +25,22 @@ _STEP = 1.0 / 128.0
 """Width of the grid's cells, in standard deviations of the pivot."""
 _NO_REST = 1e-6
 _STEPS_OF_REST = 4.0
-"""Cells within a standard deviation of the rest, where that is small beside the steps of the main term."""
+"""Grid cells in a standard deviation of the rest, where that is small beside the steps of the main term."""
 _FINEST = 1.0 / 512.0
-"""Cells are not narrower: where that leaves steps within a cell, quantiles are at its end."""
+"""The least width of grid cells; where a step then lies within a cell, the quantile is at the cell's end."""
 _LARGEST_GRID = 1 << 15
 _FINE_LATTICE = 0.01
-"""Lattices whose steps are less than this part of the pivot's standard deviation are as good as continuous."""
+"""Lattices with steps below this part of the pivot's standard deviation count as continuous."""
 _NEGLIGIBLE = 1e-13
 _RESOLVED = 2.0
 LEAST_STEP = 0.004
-"""Steps of this height, in standard deviations, move a miss rate by 3e-4."""
+"""Steps of this height, in standard deviations, change a miss rate by 3e-4."""
 _MISPLACED = 1e-3
-"""Steps of the law are by so many standard deviations where they are not, since parts of the variance are rounded."""
+"""So many standard deviations may steps of the law be misplaced, since parts of the variance are rounded."""
 
 
 class Term(NamedTuple):
-    """The sum of ``number`` draws of ``law``, times what gives it the ``part`` of a pivot's variance."""
+    """The sum of ``number`` draws of ``law``, scaled to have the ``part`` of a pivot's variance."""
 
     law: Law
     number: int
@@ -52,19 +53,21 @@ class Term(NamedTuple):
 
     @property
     def pitch(self) -> float:
-        """The distance of the values that the term can have, in standard deviations of the pivot; 0 for any value."""
+        """The distance between the term's possible values, in standard deviations of the pivot; 0 for a
+        continuous law.
+        """
         return pitch_of(self.law) * self.coefficient
 
     @property
     def reach(self) -> float:
-        """Beyond which hardly anything is."""
+        """The value beyond which the probability is negligible."""
         return self.coefficient * (reach_of(self.law) + 9.0 * math.sqrt(self.number - 1) * float(self.law.std))
 
 
 class Shape(NamedTuple):
     """A pivot in units of its standard deviation: its main ``terms``, none or some, the largest first, and a rest with
-    the ``excess`` (fourth cumulant / variance squared). By up to a part (``differing``) the coefficients of those that
-    share it differ.
+    the ``excess`` (fourth cumulant / variance squared). The coefficients of errors that share the shape differ by up to
+    the relative amount ``differing``.
     """
 
     terms: tuple[Term, ...]
@@ -82,9 +85,9 @@ NORMAL = Shape((), 0.0)
 
 
 class Tail(NamedTuple):
-    """P(X > x) of a symmetric law: ``log_tail`` (points,) at ``x`` (points,): 0, and the ends of equal cells of which
-    the first is around 0. ``has_steps``: whether it falls in steps; ``is_sharp``: whether they are narrower than
-    cells. The law may reach further than here by ``slack`` and a part of x (``differing``).
+    """P(X > x) of a symmetric law: ``log_tail`` (points,) at ``x`` (points,), which are 0 and the ends of equal cells,
+    the first of them around 0. ``has_steps``: whether it falls in steps; ``is_sharp``: whether these are narrower than
+    cells. The true law may extend further by ``slack`` plus ``differing`` times x.
     """
 
     x: FloatArray
@@ -97,7 +100,7 @@ class Tail(NamedTuple):
     def quantile(self, probability: FloatArray) -> FloatArray:
         """The least x with P(X > x) <= ``probability``, elementwise, for probabilities below 1/2; inf at 0.
 
-        Where the law has sharp steps the end of the cell that holds the step, and the slack beyond, so that no interval
+        Where the law has sharp steps it is the end of the cell that holds the step, plus the slack, so that no interval
         is too short.
         """
         with np.errstate(divide="ignore"):
@@ -110,7 +113,7 @@ class Tail(NamedTuple):
         return np.where(wanted < self.log_tail[-1], np.inf, found)
 
     def at_least(self, x: npt.NDArray[Any]) -> FloatArray:
-        """The logarithm of P(X >= x), for x >= 0, from above: that at the last point before x."""
+        """An upper bound of the logarithm of P(X >= x), for x >= 0: the value at the last point before x."""
         step = 2.0 * self.x[1]
         before = np.clip(
             np.ceil((np.asarray(x) - self.slack) / (1.0 + self.differing) / step - 0.5).astype(np.int64),
@@ -131,15 +134,15 @@ def tail(shape: Shape) -> Tail:
     reach = rest.reach + sum(term.reach for term in shape.terms)
     step = _step(shape.terms, rest, reach)
     size = 1 << max(8, math.ceil(math.log2(2.0 * reach / step)))
-    # All parts are symmetric about entry 0, around which the grid is wrapped.
+    # All parts are symmetric about entry 0; the grid is circular.
     product = np.fft.rfft(rest.masses(step, size))
     for term in shape.terms:
         product = product * np.fft.rfft(_masses(term, step, size)) ** term.number
     points, log_tail = _summed(np.fft.irfft(product, size), step)
     has_steps = _highest_step(shape.terms) >= _FINE_LATTICE
-    # Of a rest that is mostly 0 and seldom large two moments do not say where most of it is.
+    # For a rest that is mostly 0 and seldom large, two moments do not determine where most of its mass is.
     slack = _MISPLACED + (rest.std if rest.part < 1.0 else 0.0) if has_steps else 0.0
-    # Without steps the laws of those that share one differ by less, and not at all where they are normal.
+    # Without steps the laws of errors that share a shape differ less, and normal laws do not differ at all.
     differing = shape.differing * (1.0 if has_steps else 0.5 if shape.terms else 0.0)
     return Tail(points, log_tail, has_steps, has_steps and rest.std < _RESOLVED * step, slack, differing)
 
@@ -152,13 +155,14 @@ def quantile(shape: Shape, probability: float) -> float:
 def steps(
     part: FloatArray, pitch: FloatArray, number: FloatArray, wide: npt.NDArray[np.bool_], most: int
 ) -> FloatArray:
-    """About how high the steps (parts x errors) of laws are that come from each of up to so many (``most``) parts: the
-    distance of its values times what the other parts leave of its lattice, by their characteristic functions there.
+    """The approximate height of the steps of laws (parts x errors) that each of up to ``most`` parts causes: the
+    distance of its values times the factor by which the other parts smooth its lattice, by their characteristic
+    functions.
 
     The parts of the variance, the distances of the values in standard deviations (``pitch``), the ``number`` of draws
-    that each is the sum of, and whether these are `is_wide_gaussian`, all (parts x errors). What is left of the
-    variance is smooth. With d the distance of p_k / p_j from a whole number and v the variance of a draw in steps of
-    its lattice, a draw leaves exp(-2 pi^2 v d^2) of a wide Gaussian law and at most 1 / (1 + 8 v d^2) of a geometric
+    that each is the sum of, and whether these are `is_wide_gaussian`, all (parts x errors). The rest of the variance is
+    smooth. With d the distance of p_k / p_j from a whole number and v the variance of a draw in steps of its lattice,
+    the factor of a draw is exp(-2 pi^2 v d^2) for a wide Gaussian law and at most 1 / (1 + 8 v d^2) for a geometric
     law.
     """
     found = np.zeros(part.shape)
@@ -182,15 +186,17 @@ def is_wide_gaussian(law: Law) -> bool:
 
 
 def _highest_step(terms: tuple[Term, ...]) -> float:
-    """About how high the steps of a law with these main terms are."""
+    """The approximate height of the steps of a law with these main terms."""
     columns = [(term.part, term.pitch, term.number, is_wide_gaussian(term.law)) for term in terms]
     part, pitch, number, wide = np.array(columns, dtype=np.float64).reshape(-1, 4).T[:, :, None]
     return float(steps(part, pitch, number, wide > 0, len(terms)).max(initial=0.0))
 
 
 def _step(terms: tuple[Term, ...], rest: _Rest, reach: float) -> float:
-    """The width of the grid's cells: a whole part of the first term's pitch, and nearly one of the others'."""
-    # Of a law whose values but 0 lie beyond the grid all is in the first cell.
+    """The width of the grid's cells: the first term's pitch divided by a whole number, and nearly so for the
+    others'.
+    """
+    # Where all values but 0 lie beyond the grid, all mass is in the first cell.
     pitches = [term.pitch for term in terms if _FINE_LATTICE <= term.pitch <= reach]
     if not pitches:
         return _STEP
@@ -221,7 +227,7 @@ def _wrapped(upper: npt.NDArray[Any], size: int) -> FloatArray:
 
 
 def _masses(term: Term, step: float, size: int) -> FloatArray:
-    """The masses of the cells under one draw; a value between the centres of two cells is shared between these."""
+    """The masses of the cells under one draw; a value between the centres of two cells is divided between these."""
     if term.pitch < max(_FINE_LATTICE, step):
         ends = (np.arange(size // 2) + 0.5) * step / term.coefficient
         return _of_tail(np.asarray(term.law.sf(ends)), size)
@@ -243,7 +249,7 @@ def _of_tail(beyond: FloatArray, size: int) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def reach_of(law: Law) -> float:
-    """Where hardly anything is beyond."""
+    """The value beyond which the probability is negligible."""
     reach = float(law.std)
     while law.sf(reach) > _NEGLIGIBLE:
         reach *= 1.2

@@ -1,8 +1,8 @@
 """The error of least squares on a tree, node by node: its variance, its fourth cumulant, and its largest terms.
 
-x_i - truth_i is a fixed linear combination of independent noise e, whatever the truth is: the pivot of every margin. Of
-a node's two sources, z (what was measured at and below it) and m (all the rest), x = alpha z + (1 - alpha) m; so two
-passes over the tree give the pivot's moments in O(nodes).
+x_i - truth_i is a fixed linear combination of independent noise e, whatever the truth is: the pivot of every margin. A
+node's estimate is x = alpha z + (1 - alpha) m, where z is the estimate from what was measured at and below it and m the
+estimate from all the rest; so two passes over the tree give the pivot's moments in O(nodes).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from topdown.uncertainty.laws.known_noise import AnswerNoise, KindArray
 from topdown.uncertainty.laws.shared_laws import FEW_NODES, LawGroups, groups
 
 NO_NOISE = 1e-20
-"""A variance in counts^2 so small that noise which moves a whole number is never met: what it is on counts as exact."""
+"""A variance in counts^2 so small that the noise never changes a whole number: such counts are exact."""
 
 MAIN_TERMS = 3
 _LARGEST_SUM = 4
-"""So many draws at most make a main term in a large tree; sums of more are smooth."""
+"""The most draws of a main term in a large tree; sums of more draws are smooth."""
 
 
 class Upward(NamedTuple):
@@ -89,7 +89,7 @@ def upward_moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Up
 def _downward(
     variance: FloatArray, cumulant: FloatArray, below: Upward, tree: Tree
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Variance tau^2 (inf where nothing outside says anything) and fourth cumulant of m, and the coefficient in it of
+    """Variance tau^2 (inf where nothing was measured outside) and fourth cumulant of m, and the coefficient in it of
     the parent's own noise, each (nodes,).
     """
     outer, found, parent = np.full(tree.n_nodes, np.inf), np.zeros(tree.n_nodes), np.zeros(tree.n_nodes)
@@ -153,13 +153,13 @@ def main_terms(
     kind: KindArray | None = None,
     most: IntArray | None = None,
 ) -> MainTerms:
-    """Of every node the three largest of: its own measurement's noise, h = alpha k; its parent's; its siblings'; that
-    of its descendants at any one level. The coefficients within a set are nearly one number where it dominates; their
-    mean is taken. An only child has its parent's pivot, and so its parent's terms.
+    """For every node the three largest of these parts: the noise of its own measurement, h = alpha k; its parent's; its
+    siblings'; that of its descendants at one level. The coefficients within a set are nearly equal where it dominates;
+    their mean is taken. An only child has its parent's pivot, and so its parent's terms.
 
-    ``kind`` (nodes,): of the noise; sums are of the nodes of a level that have the kind that ``most`` have (levels,).
-    Both are by default the number of the level. ``kind_variance`` (kinds,): 0 or inf where there is none. In trees of
-    more than `FEW_NODES` nodes the largest alone, of no more than four draws.
+    ``kind`` (nodes,): of the noise; sums are over the nodes of a level with the level's most frequent kind, ``most``
+    (levels,). Both are by default the number of the level. ``kind_variance`` (kinds,): 0 or inf where there is no
+    noise. In trees of more than `FEW_NODES` nodes only the largest part is found, of four draws at most.
     """
     most = np.arange(tree.n_levels) if most is None else most
     of_most = np.repeat(most.astype(np.int32), np.diff(tree.level_offsets))
@@ -195,7 +195,7 @@ def main_terms(
 def _enter(
     terms: MainTerms, nodes: slice, kind: KindArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
 ) -> None:
-    """Put a candidate in its place among the largest of ``nodes``."""
+    """Insert a candidate among the largest parts of ``nodes``."""
     new: tuple[KindArray | IntArray | FloatArray, ...] = (
         kind,
         number,
@@ -207,7 +207,7 @@ def _enter(
         new[3][number > _LARGEST_SUM] = 0.0
     for place in range(MAIN_TERMS if is_small else 1):
         larger = new[3] > terms.explained[place, nodes]
-        # What it takes the place of is a candidate for the next.
+        # The part that it replaces is a candidate for the next place.
         there = [column[place, nodes] for column in terms]
         moved = tuple(np.where(larger, old, one) for old, one in zip(there, new, strict=True))
         for old, one in zip(there, new, strict=True):
@@ -216,8 +216,8 @@ def _enter(
 
 
 def descendants(own: FloatArray, noisy: npt.NDArray[np.bool_], level: int, tree: Tree) -> tuple[FloatArray, FloatArray]:
-    """How many ``noisy`` nodes (nodes of ``level``,) of ``level`` every node down to there is or has below it, and the
-    mean coefficient of their noise in its upward estimate, both (nodes down to there,). ``own``: as `Upward` has it.
+    """For every node down to ``level``: the number of ``noisy`` nodes of ``level`` below it, itself included, and the
+    mean coefficient of their noise in its upward estimate; both (nodes down to ``level``,). ``own``: as in `Upward`.
     """
     nodes = tree.level(level)
     total, counted = np.zeros(nodes.stop), np.zeros(nodes.stop)

@@ -1,22 +1,25 @@
-"""Which noise was drawn at every node for every query, as far as margins need it; refusals where it is not known."""
+"""The noise that was drawn at every node for every query, as margins need it; refusals where its law is not known."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ConfigError
+from topdown.geography.alike import Alike
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.measurements.measurements import Measurements
-from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
+from topdown.measurements.measurements import Answers, Measurements
+from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, KeyedSource, Laplace, Law
 from topdown.privacy.mechanism import MECHANISMS
+from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import groups, law_of, levels_taken
+from topdown.projection.published_estimates import ONE_CELL
 from topdown.projection.solver_inputs import answers_by_level
-from topdown.uncertainty.laws.shared_laws import Alike
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
@@ -25,23 +28,22 @@ KindArray = npt.NDArray[np.int32]
 _SMALLEST_TERM = 1e-300
 _WIDE_GAUSSIAN = 4.0
 """The variance, in squared steps of its lattice, from which a discrete Gaussian's fourth cumulant is below 1e-30."""
-_ONE_CELL = Schema.of_cells(["cell"])
 
 
 @dataclass(frozen=True, eq=False)
 class KnownNoise:
-    """The ``laws`` of noise. None is a law of what has no noise."""
+    """The ``laws`` of noise; None is the law of exact values."""
 
     laws: tuple[Law | None, ...]
 
     @cached_property
     def cumulants(self) -> FloatArray:
-        """Of every law the fourth; 0 where there is none."""
+        """The fourth cumulant of every law; 0 for exact values."""
         return np.array([0.0 if law is None else fourth_cumulant(law) for law in self.laws])
 
     @cached_property
     def variances(self) -> FloatArray:
-        """Of every law; 0 where there is none."""
+        """The variance of every law; 0 for exact values."""
         return np.array([0.0 if law is None else float(law.variance) for law in self.laws])
 
 
@@ -50,7 +52,8 @@ class AnswerNoise:
     """The ``laws`` of noise on a ``tree``; by level and query the ``variance`` of every node's answers (nodes of the
     level,) and the ``kind`` of its noise (nodes of the level,), the number of its law, -1 where there is none.
 
-    Where the cells alone were measured ``schema`` is of one cell: all have noise of the same laws, each its own.
+    Where the cells alone were measured ``schema`` has one cell: the noise of all cells is independent and has the same
+    laws.
     """
 
     tree: Tree
@@ -62,22 +65,23 @@ class AnswerNoise:
 
     @cached_property
     def known(self) -> KnownNoise:
-        """The laws, and None after them, which is so number -1."""
+        """The laws followed by None, so that number -1 is no noise."""
         return KnownNoise((*self.laws, None))
 
     @cached_property
     def queries(self) -> tuple[Query, ...]:
-        """All that were measured."""
+        """All queries that were measured."""
         return tuple(dict.fromkeys(query for level in self.variance for query in level))
 
     @cached_property
     def most(self) -> list[dict[Query, int]]:
-        """By level and query the kind of noise that most nodes have; -1 where none has any."""
+        """By level and query the kind of noise of most nodes; -1 where no node has noise."""
         return [{query: _most(kind) for query, kind in level.items()} for level in self.kind]
 
     def below(self, level: int, query: Query | None = None) -> IntArray:
-        """How many nodes of ``level`` every node down to there (nodes,) is or has below it: of those whose noise on
-        ``query`` is of the kind that most have, or of all."""
+        """For every node down to ``level`` (nodes,) how many nodes of ``level`` it has below it, itself included: those
+        whose noise on ``query`` is of the most frequent kind, or all.
+        """
         if (level, query) not in self._below:
             nodes = self.tree.level(level)
             found = np.zeros(nodes.stop, np.int64)
@@ -89,7 +93,7 @@ class AnswerNoise:
         return self._below[level, query]
 
     def alike(self) -> tuple[Alike, AnswerNoise]:
-        """The tree with one leaf in place of several of a family whose noise is the same, and the noise on it."""
+        """The tree in which one leaf replaces the leaves of a family with the same noise, and the noise on it."""
         alike = Alike.of(self.tree, *self.kind[-1].values(), *self.variance[-1].values())
         own = alike.nodes[alike.tree.leaves] - self.tree.leaves.start
         variance = [*self.variance[:-1], {query: one[own] for query, one in self.variance[-1].items()}]
@@ -105,8 +109,8 @@ def _most(kind: KindArray) -> int:
 def answer_noise(measurements: Measurements) -> AnswerNoise:
     """The noise of ``measurements``.
 
-    Raises `ConfigError` where no plan says what the law is and the mechanism does not, where it is bounded (an interval
-    then has no pivot), where a law's fourth cumulant is not known, and where the variances are not the plan's.
+    Raises `ConfigError` where neither a plan nor the mechanism determines the law, where noise is bounded (an interval
+    then has no pivot), where a law's fourth cumulant is not known, and where the variances are not those of the plan.
     """
     _require_pivot(measurements)
     plan, geography = measurements.plan, measurements.geography
@@ -138,21 +142,69 @@ def answer_noise(measurements: Measurements) -> AnswerNoise:
                         found[part] = np.where(noisy[part], laws.setdefault(law, len(laws)), -1)
             kind[-1][query] = found
     for law in laws:
-        fourth_cumulant(law)  # refuses those whose errors have no known law
+        fourth_cumulant(law)  # refuses laws whose sums have no known law
     return AnswerNoise(geography.tree, schema, tuple(laws), variance, kind)
 
 
 def _measured(measurements: Measurements) -> tuple[Schema, list[dict[Query, FloatArray]]]:
-    """What was measured of whom, by level and query the variance of every node's answers."""
+    """The schema of the measurements, and by level and query the variance of every node's answers."""
     if measurements.others:
         levels = answers_by_level(measurements)
         return measurements.schema, [{query: one.variance for query, one in level.items()} for level in levels]
     variance, geography = measurements.node_variance, measurements.geography
-    if variance.ndim > 1:  # of every cell its own, which no plan has
+    if variance.ndim > 1:  # a variance for every cell, which no plan has
         law = None if measurements.plan is None else measurements.plan.law(geography.levels[0])
         raise _other_variance(geography.levels[0], float(variance[0, 0]), 0.0 if law is None else float(law.variance))
-    query = Query.parse(DETAILED, _ONE_CELL)
-    return _ONE_CELL, [{query: variance[geography.level_slice(level)]} for level in geography.levels]
+    query = Query.parse(DETAILED, ONE_CELL)
+    return ONE_CELL, [{query: variance[geography.level_slice(level)]} for level in geography.levels]
+
+
+def require_replicable(plan: Plan, levels: Sequence[str]) -> None:
+    """Refuse replicates, before anything is drawn, where `answer_noise` would refuse the noise of ``plan``. Raises
+    `ConfigError` naming the setting.
+    """
+    for level in levels:
+        if plan.bounds.at(level).kind != "none":
+            raise ConfigError(
+                f"output.replicates: level {shown(level)} has bounded noise, whose law depends on the true count, so "
+                'that no tables can be drawn around the estimates; leave replicates out, or set noise.bounds = "none"'
+            )
+        for query in plan.queries(level):
+            law = plan.law(level, query)
+            try:
+                fourth_cumulant(law) if law is not None else None
+            except ConfigError as error:
+                raise ConfigError(f"output.replicates: {error}; leave replicates out") from None
+
+
+def redrawn(measurements: Measurements, noise: AnswerNoise, source: KeyedSource) -> Measurements:
+    """``measurements`` with noise of the same laws added once more; exact answers stay what they are.
+
+    Noise is symmetric, so that the differences between least squares of these and of ``measurements`` have the same law
+    as the errors of least squares of ``measurements``, for every sum of answers. ``noise``: that of ``measurements``.
+    Every level, query and law has a stream of its own under the key of ``source``.
+    """
+    others = dict(measurements.others)
+    cells_measured = bool(np.isfinite(measurements.node_variance).any())
+    values = np.array(measurements.values) if cells_measured else measurements.values  # else a view of a single 0
+    for level, kinds in zip(measurements.geography.levels, noise.kind, strict=True):
+        nodes = measurements.geography.level_slice(level)
+        for query, kind in kinds.items():
+            is_cells = query.name == DETAILED
+            found = np.array(measurements.values[nodes] if is_cells else others[level, query.name].values)
+            for number in np.unique(kind[kind >= 0]).tolist():
+                rows = np.flatnonzero(kind == number)
+                drawn = noise.laws[number].sample(
+                    (len(rows), found.shape[1]), source.spawn(level, query.name, str(number))
+                )
+                found = found.astype(np.result_type(found, drawn), copy=False)
+                found[rows] += drawn
+            if is_cells:
+                values = values.astype(np.result_type(values, found), copy=False)
+                values[nodes] = found
+            else:
+                others[level, query.name] = Answers(found, others[level, query.name].variance)
+    return replace(measurements, values=values, others=others)
 
 
 def no_margins(measurements: Measurements) -> str | None:
@@ -165,7 +217,7 @@ def no_margins(measurements: Measurements) -> str | None:
 
 
 def _require_variance(level: str, found: FloatArray, stated: float) -> None:
-    # The least and the largest tell, without an array of differences for every node.
+    # The least and the largest suffice, and need no array of differences.
     if max(stated - found.min(), found.max() - stated) > 1e-6 * stated:
         wrong = np.abs(found - stated) > 1e-6 * stated
         raise _other_variance(level, float(found[wrong][0]), stated)
@@ -179,21 +231,21 @@ def _other_variance(level: str, found: float, stated: float) -> ConfigError:
 
 
 def _require_pivot(measurements: Measurements) -> None:
-    """Raises `ConfigError` unless estimate less truth is a known combination of noise whose law is known."""
+    """Raises `ConfigError` unless the estimate less the true value is a known combination of noise of known laws."""
     plan = measurements.plan
     if plan is None and measurements.mechanism is not None:
         return
     if plan is None:
         raise ConfigError(
-            "these measurements come without a plan, and a variance alone does not say how far noise reaches; margins "
-            "need, beside value and variance, the mechanism and its parameter (scale or sigma2) at every level: set "
-            "Measurements.plan to the plan under which they were drawn"
+            "these measurements come without a plan, and a variance alone does not determine the law of the noise; "
+            "margins need, beside value and variance, the mechanism and its parameter (scale or sigma2) at every "
+            "level: set Measurements.plan to the plan under which they were drawn"
         )
     bounded = [level for level in measurements.geography.levels if plan.bounds.at(level).kind != "none"]
     if bounded:
         raise ConfigError(
             f"level {shown(bounded[0])} has bounded noise, whose law depends on the true count, so that no margin of "
-            'error can be known from measurements; measure with noise.bounds = "none", or read the bounds\' own study'
+            'error can be computed from measurements; measure with noise.bounds = "none", or study the bounds'
         )
 
 
@@ -201,8 +253,8 @@ def _require_pivot(measurements: Measurements) -> None:
 def fourth_cumulant(law: Law) -> float:
     """E X^4 - 3 (E X^2)^2 of a law of noise, in counts^4.
 
-    Of the double-sided geometric law with a = exp(-1 / scale): 2a (1 + 4a + a^2) / (1 - a)^4, from the derivatives of
-    log cf = 2 log(1 - a) - log(1 - 2a cos t + a^2); of the Laplace law 12 scale^4; of normal laws 0, and of narrow
+    For the double-sided geometric law with a = exp(-1 / scale): 2a (1 + 4a + a^2) / (1 - a)^4, from the derivatives of
+    log cf = 2 log(1 - a) - log(1 - 2a cos t + a^2); for the Laplace law 12 scale^4; for normal laws 0; for narrow
     discrete Gaussians by summation. Raises `ConfigError` for another law.
     """
     match law:

@@ -1,8 +1,8 @@
-"""Of errors that are sums of much independent noise the shapes of their laws: the largest parts exactly, and a rest.
+"""The shapes of the laws of errors that are sums of independent noise: the largest parts exactly, and a rest.
 
-As many parts are taken exactly, the largest first, as leave a rest of little excess whose draws are small beside it: a
-rest that the normal-Laplace law of its two moments is close to. An error whose parts' steps are lost in each other, and
-that has no excess, is normal.
+So many parts are taken exactly, the largest first, that the rest has little excess and consists of small draws: the
+normal-Laplace law of its two moments is then close to it. An error whose parts smooth each other's steps, and that has
+no excess, is normal.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from topdown.uncertainty.laws.shared_laws import ErrorSpread, LawGroups, groups,
 
 _MOST_PARTS = 64
 _SAME = 1e-6
-"""Coefficients that differ by this part are the same."""
+"""Coefficients with a smaller relative difference are equal."""
 _LEAST_PART = 1e-6
-"""Of the variance: what is smaller is within a thousandth of a standard deviation."""
+"""Smaller parts of the variance are left out: their standard deviation is below a thousandth of the whole."""
 _REGULAR_EXCESS = 0.5
 _ROUNDING = 1e-12
 _NORMAL_EXCESS = 0.02
-"""Of an error's law: a normal law then misses within .0002 of nominal."""
+"""Up to this excess a normal law has miss rates within .0002 of nominal."""
 
 
 class Parts(NamedTuple):
@@ -40,22 +40,23 @@ class Parts(NamedTuple):
 
     @classmethod
     def together(cls, some: list[Parts]) -> Parts:
-        """All of them."""
+        """The parts of several as one."""
         none = np.empty(0, np.int64)
         of, kind, number, coefficient = zip(cls(none, none, none, np.empty(0)), *some, strict=True)
         return cls(np.concatenate(of), np.concatenate(kind), np.concatenate(number), np.concatenate(coefficient))
 
     def at(self, places: IntArray) -> Parts:
-        """Some of them."""
+        """The parts at some places."""
         return Parts(self.of[places], self.kind[places], self.number[places], self.coefficient[places])
 
 
 def shapes_of(parts: Parts, variance: FloatArray, noise: KnownNoise, cumulant: FloatArray | None = None) -> LawGroups:
-    """The shapes of the laws of errors with this ``variance`` (errors,), which are made of ``parts`` of ``noise``, and
-    where these lack some of it of a normal rest. ``cumulant`` (errors,): the fourth, by default that of the parts.
+    """The shapes of the laws of errors with this ``variance`` (errors,), which are sums of ``parts`` of ``noise`` and,
+    where these have less variance, of a normal rest. ``cumulant`` (errors,): the fourth, by default that of the parts.
     """
     known = (variance > 0) & np.isfinite(variance)
     unit = np.where(known, variance, 1.0)
+    parts = _within(parts, unit, noise)
     if cumulant is None:
         cumulant = np.bincount(parts.of, _cumulants(parts, noise), len(variance)).astype(np.float64)
     large = known[parts.of] & (_variances(parts, noise) > _LEAST_PART * unit[parts.of])
@@ -87,8 +88,19 @@ def shapes_of(parts: Parts, variance: FloatArray, noise: KnownNoise, cumulant: F
     return groups(ErrorSpread(variance, np.where(is_normal, 0.0, cumulant)), terms, noise, fine=True)
 
 
+def _within(parts: Parts, variance: FloatArray, noise: KnownNoise) -> Parts:
+    """The parts, scaled down where those of an error have more than its variance.
+
+    For nodes that no sum touches only the mean of their covariances is known, which is too large for measured nodes
+    whose siblings were not measured.
+    """
+    found = np.bincount(parts.of, _variances(parts, noise), len(variance))
+    share = np.divide(variance, found, out=np.ones_like(variance), where=found > variance)
+    return parts._replace(coefficient=parts.coefficient * np.sqrt(share)[parts.of])
+
+
 def _wide_gaussians(noise: KnownNoise) -> FloatArray:
-    """Of every kind of noise 1 where it is `is_wide_gaussian` (kinds,)."""
+    """For every kind of noise 1 where it is `is_wide_gaussian`, else 0; (kinds,)."""
     return np.array([float(law is not None and is_wide_gaussian(law)) for law in noise.laws])
 
 
@@ -101,7 +113,7 @@ def _cumulants(parts: Parts, noise: KnownNoise) -> FloatArray:
 
 
 def _merged(parts: Parts) -> Parts:
-    """The parts, those of one error whose draws are alike as one; coefficients without their signs."""
+    """The parts, with equal ones of an error merged; coefficients without their signs."""
     if not len(parts.of):
         return parts
     coefficient = np.abs(parts.coefficient)
@@ -114,8 +126,9 @@ def _merged(parts: Parts) -> Parts:
 
 
 def _needed(part: FloatArray, fourth: FloatArray, step: FloatArray, excess: FloatArray) -> IntArray:
-    """How many parts of every error (errors,) are to be exact, from those of the variance, of the excess, and the steps
-    of the law that come from each, all (parts x errors)."""
+    """How many parts of every error are taken exactly (errors,), from each part's share of the variance, of the excess,
+    and the steps that it causes; all (parts x errors).
+    """
     none = np.zeros((1, part.shape[1]))
     rest = np.maximum(1.0 - np.cumsum(np.concatenate([none, part]), axis=0), 0.0)
     left = np.maximum(excess - np.cumsum(np.concatenate([none, fourth]), axis=0), 0.0)

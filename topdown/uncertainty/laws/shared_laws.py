@@ -1,19 +1,19 @@
-"""Nodes that share the law of their errors: leaves that are alike, and nodes whose pivots have nearly the same shape.
+"""Nodes that share the law of their errors: leaves with the same noise, and nodes whose pivots have nearly the same
+shape.
 
-Leaves of one family whose noise has one law have errors of one law, so that one stands for all; and one table of the
-law serves all nodes of a shape. What margins need of the law of every node is so a matter of few of them.
+Leaves of one family with the same law of noise have the same law of errors, so that one represents all; and nodes of
+one shape share one table of the law. So margins for all nodes need few laws.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise.law import pitch_of
 from topdown.uncertainty.laws.error_law import Shape, Term
 
@@ -27,77 +27,44 @@ them."""
 
 _STEPS_OF_LOGIT = {True: 1e-4, False: 0.05}
 _STEPS_OF_EXCESS = {True: 1e-3, False: 0.02}
-"""Of what laws are rounded to; fine where nodes are few."""
+"""The steps to which the excess is rounded; fine where there are few nodes."""
 _LOGIT_ENDS = (-15.0, 18.0)
 _LARGEST_EXCESS = 1e4
 _LEAST_PART = {True: 0.02, False: 0.1}
 _LEAST_STEP, _LEAST_PART_OF_STEPS = 0.01, 1e-6
-"""A further term of a smaller part is as good within the rest, but where its values lie further apart."""
+"""A further term with a smaller part of the variance is left in the rest, unless its values lie further apart."""
 
 
 _NODES_AT_ONCE = 1 << 18
 
 
-@dataclass(frozen=True, eq=False)
-class Alike:
-    """``tree``: the nodes with one leaf in place of several that are alike, which says how many. ``nodes``: the number
-    in the whole tree of every node of it; ``number`` (its nodes,): how many each stands for.
-    """
-
-    tree: Tree
-    nodes: IntArray
-    number: IntArray
-
-    @classmethod
-    def of(cls, tree: Tree, *marks: npt.NDArray[Any]) -> Alike:
-        """Neighbours of one family of which all ``marks`` of leaves (leaves,) are the same are taken together."""
-        leaves = tree.leaves
-        begins = np.ones(tree.n_leaves, bool)
-        begins[1:] = False
-        for mark in marks:
-            begins[1:] |= mark[1:] != mark[:-1]
-        above = tree.level(-2).start if tree.n_levels > 1 else 0
-        begins[tree.child_offsets[above:-1] - leaves.start] = True
-        first = np.flatnonzero(begins)
-        levels, children = tree.level_offsets.copy(), tree.child_offsets.copy()
-        levels[-1] = leaves.start + len(first)
-        families = slice(above, len(children)) if tree.n_levels > 1 else slice(0, 0)
-        children[families] = leaves.start + np.searchsorted(first, children[families] - leaves.start)
-        nodes = np.concatenate([np.arange(leaves.start), leaves.start + first])
-        counted = np.diff(np.append(first, tree.n_leaves))
-        number = np.concatenate([np.ones(leaves.start, np.int64), counted])
-        return cls(Tree(levels, children, number), nodes, number)
-
-    def everywhere(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """``values`` of its nodes (nodes of its tree,) at all nodes of the whole tree."""
-        return np.repeat(values, self.number)
-
-
 class LawGroups(NamedTuple):
-    """``shapes`` of laws, and of every node the number of its ``group`` (nodes,); -1 without noise, or undetermined."""
+    """``shapes`` of laws, and for every node the number of its ``group`` (nodes,); -1 without noise, or where it is not
+    determined.
+    """
 
     shapes: tuple[Shape, ...]
     group: npt.NDArray[np.int32]
 
 
 class ErrorSpread(NamedTuple):
-    """Of errors their ``variance`` and fourth ``cumulant``, both (errors,)."""
+    """The ``variance`` and the fourth ``cumulant`` of errors, both (errors,)."""
 
     variance: FloatArray
     cumulant: FloatArray
 
 
 def pitches(noise: KnownNoise) -> FloatArray:
-    """How far apart the values of every kind of noise are (kinds,); 0 where it has any."""
+    """The distance between the possible values of every kind of noise (kinds,); 0 for a continuous law."""
     return np.array([0.0 if law is None else pitch_of(law) for law in noise.laws])
 
 
 def groups(found: Moments | ErrorSpread, terms: MainTerms, noise: KnownNoise, *, fine: bool | None = None) -> LawGroups:
-    """Errors, mostly of nodes, by the kinds and numbers of their main terms, these parts of the variance, and the
-    rest's excess.
+    """Groups of errors, mostly of nodes, with the same kinds and numbers of main terms, nearly the same parts of the
+    variance, and nearly the same excess of the rest.
 
-    Unless ``fine``, by default up to 2,000 of them, the first term alone is a main one, parts are rounded in the logit,
-    to 1/40 and finer towards 0 and 1, the excess to 2 % of 1 more: a miss rate moves by less than 2e-4.
+    ``fine``: by default for up to 2,000 errors. Otherwise only the first term is a main one, parts are rounded in the
+    logit (to 1/40, finer towards 0 and 1), and the excess to 2 % of 1 + excess: a miss rate changes by less than 2e-4.
     """
     noisy = np.flatnonzero((found.variance > 0) & np.isfinite(found.variance))
     fine = len(found.variance) <= FEW_NODES if fine is None else fine
@@ -120,12 +87,12 @@ def groups(found: Moments | ErrorSpread, terms: MainTerms, noise: KnownNoise, *,
 def _rounded(
     found: Moments | ErrorSpread, terms: MainTerms, noise: KnownNoise, nodes: IntArray, *, fine: bool
 ) -> IntArray:
-    """What the laws of ``nodes`` are like, in whole numbers: nodes with the same numbers are of one group."""
+    """Whole numbers that describe the laws of ``nodes``: nodes with the same numbers are of one group."""
     kept = len(terms.kind) if fine else 1
     kind, number, coefficient, explained = (column[:kept, nodes] for column in terms)
     spread = found.variance[nodes]
     part = np.clip(explained / spread, 0.0, 1.0)
-    # What a draw that differs by one step moves: the steps of the law would be lost in a smooth rest.
+    # The size of a step of a draw: a smooth rest would hide the steps of the law.
     stepped = np.abs(coefficient) * pitches(noise)[kind] >= _LEAST_STEP * np.sqrt(spread)
     least = np.where(stepped, _LEAST_PART_OF_STEPS, _LEAST_PART[fine])
     part[1:] = np.where((part < least)[1:] | (part[0] >= 1.0 - 1e-8), 0.0, part[1:])
@@ -141,7 +108,7 @@ def _rounded(
 
 
 def mixed(columns: IntArray) -> IntArray:
-    """One number for every column of whole numbers; two that differ share one with a probability of 2^-64."""
+    """A hash of every column of whole numbers; two different columns have the same with a probability of 2^-64."""
     found = np.zeros(columns.shape[1], np.uint64)
     for row in columns:
         found = (found ^ row.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import altair as alt
 
-from topdown.studies.report.chart_parts import LIGHTNESS, PALE, SHAPES, above, telling_apart
+from topdown.pages.chart_style import PALE
+from topdown.studies.report.chart_parts import LIGHTNESS, SHAPES, above, telling_apart
 from topdown.studies.report.section import Chart, Section, Summary, fragment
 
 

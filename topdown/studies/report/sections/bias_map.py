@@ -16,13 +16,14 @@ from topdown.studies.report.words import number
 
 NO_BIAS = "no clear bias"
 
-# From light to dark in every step, so that the order survives a black and white print; the middle one is of `NO_BIAS`.
+# Every step is darker than the one before, so that a black and white print keeps the order; the middle is `NO_BIAS`.
 SHADES = ("#ffffff", "#dceefb", "#b6daf5", "#b4b7bc", "#cf7d28", "#973f12", "#4a1803")
 
 
 def map_numbers(results: StudyResults) -> Summary:
-    """``map``: bias by leaf for the cell in which most leaves have one, in classes of its size, and apart the leaves
-    whose bias may be simulation error alone; None without outlines."""
+    """``map``: bias by leaf for the cell in which most leaves have a clear one, in classes of size, with a separate
+    class for leaves whose bias may be only simulation error; None without outlines.
+    """
     table, primary, outlines = results.table, results.primary, results.outlines
     if outlines is None:
         return {"map": None}
@@ -48,7 +49,7 @@ def map_numbers(results: StudyResults) -> Summary:
                 "bias": float(bias[leaf]),
                 "bias_se": float(error[leaf]),
                 "class": _class(float(bias[leaf]), steps) if clear[column, leaf] else NO_BIAS,
-                "geometry": Verbatim(geometry),  # coordinates are on their grid already
+                "geometry": Verbatim(geometry),  # coordinates were rounded before
             }
             for leaf, geometry in zip(outlines.leaves.tolist(), outlines.geometries, strict=True)
         ],
@@ -57,7 +58,7 @@ def map_numbers(results: StudyResults) -> Summary:
 
 
 def _steps(sizes: FloatArray) -> tuple[float, float]:
-    """Where the classes of clear biases end: about a third of ``sizes`` in each, at two digits."""
+    """The limits of the classes of clear biases: about a third of ``sizes`` in each, rounded to two digits."""
     if len(sizes) == 0:
         return 1.0, 3.0
     low, high = (float(f"{value:.2g}") for value in np.quantile(sizes, [1 / 3, 2 / 3]))

@@ -24,7 +24,10 @@ def category_numbers(results: StudyResults) -> Summary:
         return {"categories": []}
     effect = on_counts(many_of(results.plan.unit), results.tolerance, "answers")
     for method in table.methods:
-        rows = pd.DataFrame([_bias(table, method, column) for column in range(len(table.cells))])
+        # A query with one answer, the total, has nothing to compare: it does not come first.
+        alone = [table.of_query.count(query) == 1 for query in table.of_query]
+        columns = sorted(range(len(table.cells)), key=lambda column: alone[column])
+        rows = pd.DataFrame([_bias(table, method, column) for column in columns])
         near = float(table.resolution.max())
         frames.append(with_verdicts(rows, table.replicates, effect, results.tolerance, near))
     return {"categories": rows_of(pd.concat(frames, ignore_index=True))}

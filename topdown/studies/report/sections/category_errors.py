@@ -1,4 +1,4 @@
-"""How near to the truth every answer of a studied query is, level by level."""
+"""The errors of every answer of a studied query, level by level."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from topdown.studies.report.sections.residuals import reference_law
 
 
 def category_error_numbers(results: StudyResults) -> Summary:
-    """``category_levels``: the errors of each answer at every level, with what theory says of linear methods; empty
-    where the cells themselves are studied."""
+    """``category_levels``: the errors of each answer at every level, with the theory of linear methods; empty where the
+    cells themselves are studied.
+    """
     table = results.table
     if not table.follows_queries:
         return {"category_levels": []}
@@ -32,10 +33,9 @@ def category_error_numbers(results: StudyResults) -> Summary:
 
 
 def _errors(results: StudyResults, method: str, number: int, column: int) -> dict[str, Any]:
-    """An answer's errors over the units of a level, and what is known of them without a simulation.
-
-    Of a linear method the variance is exact; of Gaussian noise the error is normal too, and its distance from the noise
-    is the difference of the standard deviations times E|N(0, 1)|.
+    """An answer's errors over the units of a level, and what theory predicts. For a linear method the variance is
+    exact; with Gaussian noise the error is normal, too, and its distance from the noise is the difference of the
+    standard deviations times E|N(0, 1)|.
     """
     table = results.table
     level = table.geography.levels[number]

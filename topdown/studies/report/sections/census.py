@@ -1,4 +1,4 @@
-"""The Census Bureau's metrics of one release, and how many units have results that cannot be."""
+"""The Census Bureau's metrics of one release, and how many units have impossible results."""
 
 from __future__ import annotations
 

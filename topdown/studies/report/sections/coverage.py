@@ -1,4 +1,4 @@
-"""How often the intervals that the release would publish hold the true count, beside what they state."""
+"""The coverage of the intervals that the release would publish, beside the stated one."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from topdown.pages.chart_style import GREY, INK
 from topdown.studies.discoveries import discoveries
 from topdown.studies.interval_coverage import BY_PUBLISHED, BY_TRUTH, EVERY
-from topdown.studies.report.chart_parts import GREY, INK, LIGHTNESS, above, picker
+from topdown.studies.report.chart_parts import LIGHTNESS, above, picker
 from topdown.studies.report.plain_numbers import rows_of, whole
 from topdown.studies.report.results import StudyResults
 from topdown.studies.report.section import Chart, Section, Summary, fragment
 from topdown.studies.report.words import number, percent, percent_within
 
 LAW_ERROR = 0.001
-"""By how much a release says that the approximation of its errors' law may miss."""
+"""The error of the miss rate that a release states for the approximation of its errors' law."""
 
 _CELLS_SHOWN = 6
 _UNITS_SHOWN = 20
 
 
 def coverage_numbers(results: StudyResults) -> Summary:
-    """``coverage``: the ``rows`` of the table of coverage, level by level, with whether each is ``below`` what is
-    stated by more than chance, and ``verdict``, that in words; ``one_release``: some units of one release with their
-    margins; None where intervals were not followed. ``trust``: in a sentence whether intervals do what they state."""
+    """``coverage``: the ``rows`` of the table of coverage, level by level, with whether each is ``below`` the stated
+    one by more than chance, and ``verdict``, that in words; ``one_release``: some units of one release with their
+    margins; None where intervals were not followed. ``trust``: a sentence on whether intervals cover as stated.
+    """
     table = results.table
     if table.coverage is None or table.coverage.empty:
         return {"coverage": None, "trust": [], "one_release": None}
@@ -45,8 +47,8 @@ def with_verdicts(coverage: pd.DataFrame, replicates: int) -> pd.DataFrame:
     """``coverage`` with ``below``: covered less often than stated, by more than the error of the law that a release
     speaks of, at the false discovery rate over all rows; and ``verdict``.
 
-    A class that was always covered alike has no error between replicates: the error is taken to be that of
-    independent intervals at least.
+    A class with the same coverage in all replicates would have no error: at least the error of independent intervals is
+    used.
     """
     nominal, units = coverage["nominal"], coverage["units"] * replicates
     shortfall = np.minimum(coverage["covered"] - nominal, 0.0)
@@ -56,7 +58,7 @@ def with_verdicts(coverage: pd.DataFrame, replicates: int) -> pd.DataFrame:
 
 
 def coverage_findings(found: Summary) -> list[str]:
-    """In a sentence whether the published intervals do what they state."""
+    """A sentence on whether the published intervals cover as stated."""
     stated = percent(found["nominal"])
 
     def named(row: dict[str, Any]) -> str:
@@ -79,11 +81,11 @@ def coverage_findings(found: Summary) -> list[str]:
             "every level, true size and group, as far as the simulation can tell."
         )
     if picked:
-        # A class that hardly ever has a unit is not spoken of.
+        # Classes that hardly ever have a unit are left out.
         worst = min(picked, key=lambda row: (row["units"] < 1, float(row["covered"])))
         text += (
-            f" Of units picked by their published count fewer are covered, least in {named(worst)}, with "
-            f"{number(worst['units'])} of them in a release; nothing is promised there."
+            f" Of units selected by their published count fewer are covered, least in {named(worst)}, with "
+            f"{number(worst['units'])} of them in a release; no coverage is stated for such a selection."
         )
     return [text]
 
@@ -95,7 +97,7 @@ def coverage_chart(summary: Summary) -> alt.TopLevelMixin | None:
     if found is None:
         return None
     rows = pd.DataFrame(found["rows"])
-    # A class that has hardly ever a unit would take the scale.
+    # A class that hardly ever has a unit would dominate the scale.
     there = (rows["level"] == rows["level"].iloc[-1]) & (rows["units"] >= 1)
     if not there.any():
         return None
@@ -134,14 +136,15 @@ def _in_order(part: pd.DataFrame) -> list[str]:
 
 
 def _first_number(name: str) -> float:
-    """Where a size class begins: of "below 10" 0."""
+    """Where a size class begins; 0 for "below 10"."""
     first = name.split(" ")[0].replace(",", "")
     return float(first) if first.replace(".", "", 1).isdigit() else 0.0
 
 
 def _one_release(results: StudyResults) -> Summary | None:
     """``units``: some of the lowest level, from the smallest to the largest, with their published counts and margins;
-    ``doubtful`` and ``unreliable``: from which coefficients of variation on they are called so."""
+    ``doubtful`` and ``unreliable``: the coefficients of variation above which they are called so.
+    """
     example, table = results.published, results.table
     doubtful, unreliable = results.shaded_above
     if example is None:
@@ -171,7 +174,7 @@ def _one_release(results: StudyResults) -> Summary | None:
 
 
 def reliability(doubtful: float, unreliable: float) -> tuple[str, str, str]:
-    """What numbers are called whose coefficient of variation is small, above the first, and above the second."""
+    """The labels of numbers whose coefficient of variation is small, above the first limit, and above the second."""
     return f"at most {percent(doubtful)}", f"above {percent(doubtful)}", f"above {percent(unreliable)}"
 
 
@@ -186,10 +189,10 @@ def one_release_chart(summary: Summary) -> alt.TopLevelMixin | None:
     words = list(reliability(found["doubtful"], found["unreliable"]))
     shades = alt.Scale(domain=words, range=[INK, "#5b6b8c", GREY])
     colour = alt.Color("reliability:N", title="coefficient of variation", scale=shades, legend=above())
-    # A number that is uncertain for its size is hollow, too.
+    # Numbers with a large coefficient of variation are hollow.
     hollow = alt.FillOpacity("reliability:O", sort=words, legend=None, scale=alt.Scale(range=[1.0, 0.5, 0.0]))
     base = alt.Chart(units).transform_filter("datum.cell == count")
-    # Two units may have one name.
+    # Two units may have the same name.
     axis = alt.Axis(labelLimit=200, labelExpr=_labels(units))
     y = alt.Y("geoid:N", title=None, sort=alt.EncodingSortField("truth", op="min"), axis=axis)
     x = alt.X("published:Q", title="count", scale=alt.Scale(type="symlog", constant=1), axis=alt.Axis(

@@ -6,12 +6,11 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from topdown.pages.chart_style import GREY, INK
 from topdown.studies import fairness
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.methods import StudiedMethod
 from topdown.studies.report.chart_parts import (
-    GREY,
-    INK,
     LIGHTNESS,
     SHAPES,
     above,
@@ -27,13 +26,14 @@ from topdown.studies.report.section import Chart, Section, Summary, fragment
 
 def family_numbers(results: StudyResults) -> Summary:
     """``families``: variance of every family, measured and predicted, by method; ``without_closed_form``: the methods
-    of which theory predicts none; ``pairs``: the families treated most differently, under the method that the findings
-    are about, and apart under the one on sums alone that theory knows (``pairs_methods``)."""
+    for which theory predicts none; ``pairs``: the families treated most differently, under the method of the findings,
+    and under the method on sums alone for which there is a theory (``pairs_methods``).
+    """
     table = results.table
     shown = list(dict.fromkeys([results.primary, _closed(results.table, results.primary)]))
     families = {method: fairness.by_family(table, method) for method in table.methods}
     if results.plan.bounds.any:
-        # The theory is of noise that has the same variance at every count.
+        # The theory assumes noise with the same variance at every count.
         unknown = dict.fromkeys(["predicted", "public_total"], np.nan)
         families = {method: frame.assign(**unknown) for method, frame in families.items()}
     return {

@@ -1,4 +1,4 @@
-"""Figures that rules compute from counts, such as the range of districts: how far the released ones are off."""
+"""Figures that rules compute from counts, such as the range of districts: the errors of the released ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fund paid out in proportion to the estimates: what goes elsewhere than it should, and to whom."""
+"""A fund paid out by the estimates: how much money goes to other units than it should, and to which."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ def _fund(results: StudyResults, rule: str) -> dict[str, Any]:
         )
         found = _groups(table, method, rule, results.groupings)
         groups.append(with_verdicts(found, table.replicates, ON_AMOUNTS, results.tolerance, 1e-6))
-    return {"rule": rule, "moved": moved, "groups": rows_of(pd.concat(groups, ignore_index=True))}
+    units = len(table.rule_units(rule)[0])
+    return {"rule": rule, "units": units, "moved": moved, "groups": rows_of(pd.concat(groups, ignore_index=True))}
 
 
 def _groups(table: ErrorTable, method: str, rule: str, groupings: Groupings) -> pd.DataFrame:
-    """Errors of amounts by group, and of groups whose units count alike their totals: ``due``, ``paid`` and
-    ``paid_se``."""
+    """Errors of amounts by group, and, where units are not weighted, the groups' totals: ``due``, ``paid`` and
+    ``paid_se``.
+    """
     frames = []
     for frame in grouped_decisions(table, method, rule, groupings, fairness.PER_MILLION):
         alike = not groupings[frame["grouping"].iloc[0]].weights

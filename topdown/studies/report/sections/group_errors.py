@@ -1,4 +1,4 @@
-"""The errors of groups beside their bias, and the largest gaps: for who compares methods."""
+"""Other errors of groups than bias, and the largest gaps, for a comparison of methods."""
 
 from __future__ import annotations
 

@@ -27,9 +27,8 @@ def noise_numbers(results: StudyResults) -> Summary:
 def compare(
     variants: Sequence[NoiseVariant], size_classes: Mapping[str, Sequence[str]], primary: str
 ) -> dict[str, Any]:
-    """The comparison as plain values: rows by size class, who wins where, and the same in words.
-
-    The first variant with the method ``primary`` is what the others are compared with.
+    """The comparison as plain values: rows by size class, the best noise in each, and the same in words. The others are
+    compared with the first variant and the method ``primary``.
     """
     rows = by_noise_and_size(variants, size_classes)
     base, method = variants[0], primary
@@ -65,7 +64,7 @@ def _sentence(rows: pd.DataFrame, best: pd.DataFrame, cell: str, noise: str, met
             f"{within(row['rmse'], row['rmse_se'])} against {within(row['baseline_rmse'], row['baseline_rmse_se'])})"
             for _, row in beaten.iterrows()
         ]
-        begin += f"{noise} with {method} is beaten by {'; '.join(wins)}."
+        begin += f"{noise} with {method} has a clearly larger RMSE than {'; '.join(wins)}."
     low = part.iloc[0]
     return (
         f"{begin} In “{low['group']}” its bias is "
@@ -76,7 +75,7 @@ def _sentence(rows: pd.DataFrame, best: pd.DataFrame, cell: str, noise: str, met
 
 
 def _most_units(rows: pd.DataFrame, cell: str, noise: str, method: str) -> str:
-    """What every noise does with the same projection in the class with the most units."""
+    """The RMSE of every noise with the same projection, in the class with the most units."""
     there = [row for row in rows.to_dict("records") if row["cell"] == cell and row["method"] == method]
     most = max((row for row in there if row["noise"] == noise), key=lambda row: row["units"])
     others = [

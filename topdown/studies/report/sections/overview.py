@@ -31,7 +31,7 @@ def _means(table: ErrorTable, method: str, number: int, column: int) -> dict[str
     nodes = table.geography.level_slice(table.geography.levels[number])
     mean = {name: float(values[number, column]) for name, values in table.level_means[method].items()}
     variance = float(table[method, "variance"][nodes, column].mean())
-    # Nearly all of a mean variance's error is that of the mean square.
+    # The error of a mean variance is nearly that of the mean square.
     spread = math.sqrt(variance) if variance >= 0 else math.nan
     root = math.sqrt(mean["mse"]) if mean["mse"] >= 0 else math.nan
     low, high = level_distance(table, method, nodes, column)
@@ -54,14 +54,14 @@ def level_distance(table: ErrorTable, method: str, nodes: slice, column: int) ->
     low, high = table.distance_interval(
         method,
         lambda values: values[nodes, column].mean(),
-        # Siblings' distances are almost uncorrelated: they depend on the errors' sizes, and not on their signs.
+        # Siblings' distances are almost uncorrelated: they depend on the sizes of errors, not on their signs.
         lambda errors: np.sqrt((errors[nodes, column] ** 2).sum()) / (nodes.stop - nodes.start),
     )
     return float(low), float(high)
 
 
 def _largest(table: ErrorTable, method: str, nodes: slice, column: int) -> dict[str, Any]:
-    """The bias of the unit that is most biased for certain, and how many units are biased at all."""
+    """The bias of the unit with the largest lower limit of bias, and how many units have a clear bias."""
     bias, error = (table[method, name][nodes, column] for name in ("bias", "bias_se"))
     if not np.isfinite(bias).all():
         return {"largest_bias": None, "largest_bias_se": None, "biased": None, "units": len(bias)}

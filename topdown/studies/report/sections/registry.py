@@ -46,7 +46,7 @@ SECTIONS: list[Section] = [
 
 
 def add(section: Section, after: Section) -> None:
-    """Give ``section`` the place behind ``after``."""
+    """Insert ``section`` after the section ``after``."""
     SECTIONS.insert(SECTIONS.index(after) + 1, section)
 
 

@@ -1,4 +1,4 @@
-"""Densities of residuals beside the noise law, for a few units worth looking at."""
+"""Densities of residuals beside the law of the noise, for a few units."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from topdown.noise import Law
+from topdown.pages.chart_style import GREY, PALE
 from topdown.privacy.plan import Plan
 from topdown.studies.discoveries import at_least
 from topdown.studies.errors_table import ErrorTable
-from topdown.studies.report.chart_parts import DASHES, GREY, LIGHTNESS, PALE, above, shown_methods, telling_apart
+from topdown.studies.report.chart_parts import DASHES, LIGHTNESS, above, shown_methods, telling_apart
 from topdown.studies.report.plain_numbers import rows_of
 from topdown.studies.report.results import StudyResults, primary_method
 from topdown.studies.report.section import Chart, Section, Summary, fragment
@@ -31,15 +32,25 @@ def residual_numbers(results: StudyResults) -> Summary:
 
 
 def shown_units(table: ErrorTable, primary: str) -> list[dict[str, Any]]:
-    """The leaves whose residuals are shown: of all counts at the leaves the smallest, the median, the largest, and the
-    most biased under ``primary``, by the lower limit of its interval (or the next, where that one is among them)."""
+    """The leaves whose residuals are shown: those with the smallest count, the median (of counts above the smallest,
+    where the median is the smallest), the largest, and the most biased under ``primary`` by the lower limit of its
+    interval (or the next, where that one is among them). Of studied answers those with noise of their own at the leaves
+    are shown, where there are any, since their residuals can be compared with a law.
+    """
     leaves = table.geography.tree.leaves
-    truth = table.truth[leaves].reshape(-1)
+    noise = table.noise_variances[leaves]
+    measured = ((noise > 0) & np.isfinite(noise)).any(axis=0)
+    columns = np.flatnonzero(measured if measured.any() else ~measured)
+    truth = table.truth[leaves][:, columns].reshape(-1)
     order = np.argsort(truth, kind="stable")
-    certain = at_least(table[primary, "bias"][leaves], table[primary, "bias_se"][leaves])
+    certain = at_least(table[primary, "bias"][leaves][:, columns], table[primary, "bias_se"][leaves][:, columns])
     biased = np.argsort(-certain.reshape(-1), kind="stable")
     chosen: dict[int, str] = {}
-    for why, row in (("smallest", order[0]), ("median", order[len(order) // 2]), ("largest", order[-1])):
+    middle, above = order[len(order) // 2], order[truth[order] > truth[order[0]]]
+    if len(above) and truth[middle] == truth[order[0]]:
+        middle = above[len(above) // 2]
+    said = "median" if middle == order[len(order) // 2] else f"median of those above {int(truth[order[0]]):,}"
+    for why, row in (("smallest", order[0]), (said, middle), ("largest", order[-1])):
         chosen.setdefault(int(row), why)
     if int(biased[0]) in chosen:
         chosen[int(biased[0])] += ", most biased"
@@ -48,7 +59,8 @@ def shown_units(table: ErrorTable, primary: str) -> list[dict[str, Any]]:
         chosen[other] = "next most biased" if int(biased[0]) in chosen else "most biased"
     names, found = table.geography.names, []
     for row, why in chosen.items():
-        leaf, column = divmod(row, len(table.cells))
+        leaf, place = divmod(row, len(columns))
+        column = int(columns[place])
         node = leaf + leaves.start
         found.append(
             {
@@ -111,7 +123,7 @@ def reference_law(table: ErrorTable, plan: Plan, level: str, column: int) -> Law
 
 
 def _deviation(table: ErrorTable, released: str, node: int, column: int) -> float:
-    """Of the noise; for a unit that has none or was not measured, of the estimate."""
+    """The standard deviation of the noise; for a unit that has none or was not measured, of the estimate."""
     variance = float(table.noise_variances[node, column])
     if not (math.isfinite(variance) and variance > 0):
         variance = float(table[primary_method(table, released), "variance"][node, column])
@@ -147,9 +159,10 @@ def residual_densities(summary: Summary) -> alt.TopLevelMixin | None:
         for u in summary["units"]
     }
     panels = []
-    peak = float(rows["noise"].max()) if rows["noise"].notna().any() else float(rows["density"].max())
     for (geoid, cell), caption in captions.items():
         part = rows[(rows["geoid"] == geoid) & (rows["cell"] == cell)]
+        # Each panel has its own scale, since noise may differ much.
+        peak = float((part["noise"] if part["noise"].notna().any() else part["density"]).max())
         x = alt.X("residual_from:Q", title="residual (estimate minus true count)", axis=alt.Axis(tickCount=7))
         y = alt.Y(
             "density:Q",

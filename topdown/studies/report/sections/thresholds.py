@@ -8,17 +8,18 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from topdown.pages.chart_style import GREY, INK
 from topdown.studies import fairness
 from topdown.studies.decisions.expression_rules import Rule
 from topdown.studies.decisions.rules import Threshold
-from topdown.studies.report.chart_parts import GREY, INK, above, picker
+from topdown.studies.report.chart_parts import above, picker
 from topdown.studies.report.groupings import grouped_decisions
 from topdown.studies.report.plain_numbers import rows_of
 from topdown.studies.report.results import StudyResults
 from topdown.studies.report.section import Chart, Section, Summary, fragment
 
 _MOST_UNITS = 1_500
-"""Units of a rule that the chart shows: those nearest to the cutoff."""
+"""The most units of a rule that the chart shows: those nearest to the cutoff."""
 
 _MOST_AT_RISK = 5
 
@@ -73,8 +74,9 @@ def _expected(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def wrong_by_distance(summary: Summary) -> alt.TopLevelMixin | None:
-    """The probability of a wrong decision of every unit against how far it is from the cutoff; the reader picks the
-    rule."""
+    """The probability of a wrong decision of every unit against its distance from the cutoff; the reader selects the
+    rule.
+    """
     rules = [one for one in summary["thresholds"] if one["near"]]
     rows = pd.DataFrame([{"rule": one["rule"], **unit} for one in rules for unit in one["near"]])
     if rows.empty:

@@ -13,7 +13,7 @@ from topdown.studies.report.results import StudyResults
 from topdown.studies.report.section import Section, Summary, fragment
 
 _MOST_ROWS = 12_000
-"""Rows (nodes x cells) that the page's table holds; the file errors.parquet holds all."""
+"""The most rows (nodes x cells) of the page's table; the file errors.parquet has all."""
 
 
 def node_numbers(results: StudyResults) -> Summary:

@@ -22,6 +22,7 @@ def run_numbers(results: StudyResults) -> Summary:
         "replicates": table.replicates,
         "wanted": results.wanted,
         "seed": results.seed,
+        "draws": dict(table.draws),
         "reference": table.reference,
         "mechanism": plan.mechanism,
         "noise_sd": {

@@ -1,0 +1,235 @@
+"""`topdown run` of two linked tables that are no census: schools and their pupils, by a TOML file alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import topdown as td
+from support.places import Command
+from topdown.config import load_linked
+from topdown.machine.progress import Silent
+from topdown.microdata.linked_microdata import check_linked, read_linked
+from topdown.pipeline.linked.linked_draw import draw_linked
+from topdown.pipeline.linked.linked_run import run_linked
+from topdown.release.linked_release import verify_linked
+
+SCHOOLS_TOML = """
+title = "Schools and their pupils"
+
+[input]
+households = "schools.csv"
+persons = "pupils.csv"
+household = "school"
+
+[geography]
+units = "towns.csv"
+root = "land"
+levels = ["region", "town"]
+root_level = "country"
+
+[schemas.schools]
+kind = ["primary", "secondary"]
+pupils = ["0", "1-4", "5-9", "10+"]
+
+[schemas.pupils]
+grade = ["low", "high"]
+sex = ["female", "male"]
+
+[link]
+households = "schools"
+persons = "pupils"
+
+[[link.members]]
+group = "low grades"
+persons = "grade = low"
+per = { "kind = primary" = "rest" }
+
+[[link.members]]
+group = "high grades"
+persons = "grade = high"
+per = "rest"
+
+[link.members_total]
+size = "pupils"
+open = "10+"
+
+[privacy]
+rho = 4
+units = ["person", { household = 40 }]
+shares = { schools = "1/2", pupils = "1/2" }
+
+[privacy.queries]
+schools = ["total", "kind", "detailed"]
+pupils = ["total", "grade", "detailed"]
+
+[projection]
+method = "top-down"
+
+[output]
+directory = "out"
+tables = ["pupils: grade"]
+linked_microdata = true
+"""
+
+
+FIRMS_TOML = """
+[input]
+households = "firms.csv"
+persons = "owners.csv"
+household = "firm"
+
+[geography]
+units = "towns.csv"
+root = "land"
+levels = ["town"]
+root_level = "country"
+
+[schemas.firms]
+sector = ["a", "b"]
+size = ["1", "2"]
+
+[schemas.owners]
+sector = ["a", "b"]
+size = ["1", "2"]
+
+[link]
+households = "firms"
+persons = "owners"
+
+[[link.members]]
+group = "of a"
+persons = "sector = a"
+per = { "sector = a" = 1 }
+
+[[link.members]]
+group = "of b"
+persons = "sector = b"
+per = { "sector = b" = 1 }
+
+[link.members_total]
+size = "size"
+
+[privacy]
+rho = 1
+shares = { firms = "1/2", owners = "1/2" }
+
+[projection]
+method = "top-down"
+
+[output]
+directory = "out"
+"""
+
+
+@pytest.fixture
+def schools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The TOML file, and beside it three towns, some schools and their pupils; the noise is the same every time."""
+    monkeypatch.setattr("topdown.measurements.journal.secrets.token_bytes", lambda size: bytes(range(size)))
+    rng = np.random.default_rng(7)
+    towns = pd.DataFrame({"region": ["north", "north", "south"], "town": ["a", "b", "c"]})
+    towns.to_csv(tmp_path / "towns.csv", index=False)
+    rows, pupils = [], []
+    for number in range(18):
+        town = towns["town"][number % 3]
+        region = towns["region"][number % 3]
+        kind = ["primary", "secondary"][number % 2]
+        size = int(rng.integers(0, 25))
+        category = "0" if size == 0 else "1-4" if size < 5 else "5-9" if size < 10 else "10+"
+        rows.append((f"s{number}", region, town, kind, category))
+        for _ in range(size):
+            grade = "high" if kind == "secondary" else rng.choice(["low", "high"])
+            pupils.append((f"s{number}", region, town, grade, rng.choice(["female", "male"])))
+    for name, table, columns in (("schools", rows, ("kind", "pupils")), ("pupils", pupils, ("grade", "sex"))):
+        frame = pd.DataFrame(table, columns=["school", "region", "town", *columns])
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    path = tmp_path / "run.toml"
+    path.write_text(SCHOOLS_TOML)
+    return path
+
+
+def test_schools_and_pupils_by_a_file_alone(schools: Path, topdown: Command) -> None:
+    done = topdown("run", schools)
+    assert done.returncode == 0, done.stderr
+    out = schools.parent / "out"
+    found = verify_linked(out / "public")
+    assert found.impossible == 0
+    microdata = read_linked(out / "microdata")
+    assert check_linked(microdata).impossible == 0
+    for folder in ("public", "microdata"):
+        assert topdown("verify", out / folder).returncode == 0
+    homes = pq.read_table(out / "microdata" / "schools" / "part-00000.parquet").to_pandas()
+    pupils = pq.read_table(out / "microdata" / "pupils" / "part-00000.parquet").to_pandas()
+    sizes = pupils.groupby("household").size().reindex(homes["household"], fill_value=0).to_numpy()
+    low = homes["pupils"].map({"0": 0, "1-4": 1, "5-9": 5, "10+": 10}).to_numpy()
+    high = homes["pupils"].map({"0": 0, "1-4": 4, "5-9": 9, "10+": 40}).to_numpy()
+    assert ((low <= sizes) & (sizes <= high)).all()
+    of = pupils.set_index("household").join(homes.set_index("household")["kind"])
+    assert not ((of["kind"] == "secondary") & (of["grade"] == "low")).any()
+    assert len(pupils) == int(found.releases["pupils"].answers("country", "total")[0, 0])
+    assert (out / "public" / "pupils" / "tables").is_dir()
+    said = json.loads((out / "public" / "link.json").read_text())
+    assert said["guarantee"]["largest_household"] == 40
+    manifest = json.loads((out / "public" / "pupils" / "manifest.json").read_text())
+    assert manifest["fit_for_release"] is True
+
+
+def test_equal_tables_have_independent_noise(tmp_path: Path) -> None:
+    """Every firm has one owner, of the same sector: both tables are equal, number by number."""
+    rows = [(f"f{number}", f"town {number % 40}", "ab"[number % 3 == 0], "1") for number in range(400)]
+    frame = pd.DataFrame(rows, columns=["firm", "town", "sector", "size"])
+    for name in ("firms", "owners"):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    frame[["town"]].drop_duplicates().to_csv(tmp_path / "towns.csv", index=False)
+    (tmp_path / "run.toml").write_text(FIRMS_TOML)
+    config = load_linked(tmp_path / "run.toml")
+    with ExitStack() as held:
+        drawn, _ = draw_linked(config, tmp_path / "out", held, Silent())
+    firms, owners = (drawn.measurements[name].values.ravel() for name in ("firms", "owners"))
+    # Both have the same counts and the same law: the noise of each differs in most of 160 numbers.
+    assert (firms != owners).mean() > 0.5
+
+
+def test_a_run_again_makes_nothing_new_and_lost_records_are_the_same(schools: Path, topdown: Command) -> None:
+    assert topdown("run", schools).returncode == 0
+    out = schools.parent / "out"
+    first = {path: path.read_bytes() for path in out.rglob("*.parquet")}
+    again = topdown("run", schools)
+    assert again.returncode == 0
+    assert "holds this release already, complete; nothing was drawn or written" in again.stdout
+    shutil.rmtree(out / "microdata")
+    assert topdown("run", schools).returncode == 0
+    assert {path: path.read_bytes() for path in out.rglob("*.parquet")} == first
+
+
+def test_the_release_does_not_depend_on_who_works(schools: Path) -> None:
+    config = load_linked(schools)
+    run_linked(config, workers=1)
+    out = schools.parent / "out"
+    first = {path.relative_to(out): path.read_bytes() for path in (out / "microdata").rglob("*.parquet")}
+    for name in ("public", "microdata"):
+        (out / name).rename(out / f"{name} before")
+    run_linked(config, workers=2)
+    assert {path.relative_to(out): path.read_bytes() for path in (out / "microdata").rglob("*.parquet")} == first
+    assert td.verify_release(out / "public" / "pupils").files
+
+
+def test_a_method_that_does_not_solve_both(schools: Path, topdown: Command) -> None:
+    schools.write_text(SCHOOLS_TOML.replace('"top-down"', '"gls-top-down"'))
+    done = topdown("run", schools)
+    assert done.returncode == 2
+    assert "two linked tables are solved by 'top-down' alone" in done.stderr
+    assert not (schools.parent / "out").exists()
+
+
+def test_commands_that_know_one_table_say_so(schools: Path, topdown: Command) -> None:
+    done = topdown("synthesize", schools)
+    assert done.returncode == 2
+    assert "describes two linked tables (it has a section [link])" in done.stderr

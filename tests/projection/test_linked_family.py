@@ -1,0 +1,105 @@
+"""Families of households and persons: the compiled engine against Clarabel, and its certificate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from support.linked import census
+from support.linked_families import measured_family
+from topdown.errors import ConfigError
+from topdown.linked.universe import LinkedQuery
+from topdown.measurements.measurements import Answers
+from topdown.projection.check.certificate import FAMILY_TOLERANCE, certify
+from topdown.projection.check.cvxpy_programs import CvxpySolver, family_solution
+from topdown.projection.linked import linked_family
+from topdown.projection.linked.large_family import solve_large
+from topdown.projection.linked.linked_family import LinkedAnswers, LinkedFamily
+
+UNIVERSE = census(races=3, ages=3)
+LARGE = census()
+
+
+def _certified(family: LinkedFamily) -> bool:
+    solved, residuals = family.solve()
+    assert (solved.x >= 0).all()
+    return certify([residuals], np.ones(1), nonnegative=True, tolerance=FAMILY_TOLERANCE).holds()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_engine_finds_what_clarabel_finds(seed: int) -> None:
+    family = measured_family(UNIVERSE, np.random.default_rng(seed), children=4, mean=4.0)
+    solved, _ = family.solve()
+    other = family_solution(family.dense(), CvxpySolver("CLARABEL", {}))
+    assert np.abs(solved.x - other).max() < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_family_is_solved_with_its_certificate(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    universe = LARGE if seed % 4 == 0 else UNIVERSE
+    children, mean = int(rng.integers(1, 9)), float(rng.choice([0.5, 3.0, 8.0]))
+    family = measured_family(universe, rng, children=children, mean=mean, rho=10 ** rng.uniform(-2, 2))
+    assert _certified(family)
+
+
+def test_multipliers_of_an_only_child_are_exact() -> None:
+    """Its cells are the parent's, however little is known of them: what is left of the equations is rounding."""
+    for seed in range(5):
+        family = measured_family(LARGE, np.random.default_rng(seed), children=1, mean=300.0, rho=0.1)
+        solved, _ = family.solve()
+        rows = family.rows.conditions().rows
+        slope, size = family.measured.slope(solved.x)
+        left = np.abs(slope - solved.sums - solved.rows @ rows)[solved.x > 0]
+        terms = size + np.abs(solved.sums) + np.abs(solved.rows) @ np.abs(rows)
+        assert (left <= 2.0**-48 * terms[solved.x > 0]).all()
+
+
+def test_a_certificate_sees_what_is_not_optimal() -> None:
+    family = measured_family(UNIVERSE, np.random.default_rng(3), children=3, mean=4.0)
+    solved, _ = family.solve()
+    moved = solved.x.copy()
+    moved[[0, 1], 0] += 0.1, -0.1
+    residuals = family.check(solved._replace(x=moved))
+    assert not certify([residuals], np.ones(1), nonnegative=True, tolerance=FAMILY_TOLERANCE).holds()
+
+
+def test_rows_hold_of_the_solution() -> None:
+    family = measured_family(UNIVERSE, np.random.default_rng(5), children=5, mean=5.0)
+    solved, _ = family.solve()
+    answers = solved.x @ family.rows.coefficients.T
+    assert (answers >= family.rows.low - 1e-6).all()
+    assert (answers <= family.rows.high + 1e-6).all()
+    assert (solved.x[~family.rows.allowed] == 0).all()
+
+
+def test_the_programs_information_is_that_of_its_queries() -> None:
+    family = measured_family(UNIVERSE, np.random.default_rng(6), children=3, mean=3.0)
+    (table, g), pattern = family.measured.gathered()
+    x = np.random.default_rng(0).random(g.shape)
+    slope, _ = family.measured.slope(x)
+    assert np.allclose(slope, np.einsum("nkl,nl->nk", table[:, pattern], x) - g)
+    assert np.allclose(family.measured.diagonal(), table[:, np.diagonal(pattern)])
+
+
+def test_exact_answers_are_refused() -> None:
+    query = LinkedQuery.parse("persons: total", UNIVERSE)
+    with pytest.raises(ConfigError, match="'persons: total' is exact"):
+        LinkedAnswers({query: Answers(np.ones((1, 1)), np.zeros(1))}, 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_large_family_has_the_same_solution(seed: int) -> None:
+    family = measured_family(UNIVERSE, np.random.default_rng(seed), children=1 + seed % 4, mean=6.0)
+    if seed % 4 == 0:
+        family = family._replace(total=None)  # a root
+    found = solve_large(family)
+    assert np.abs(found.x - family.solve()[0].x).max() < 1e-6
+    assert certify([family.check(found)], np.ones(1), nonnegative=True, tolerance=FAMILY_TOLERANCE).holds()
+
+
+def test_a_family_is_solved_as_a_large_one_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linked_family, "_LARGE", 10)
+    family = measured_family(UNIVERSE, np.random.default_rng(9), children=3, mean=6.0)
+    monkeypatch.setattr(linked_family, "solve_compiled", None)
+    assert _certified(family)

@@ -1,0 +1,316 @@
+"""Histograms of many cells on supports: the programs against the dense kernel, certificates, and noise where used."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import topdown as td
+from topdown.confidential.measure_asked import AskedMeasurements
+from topdown.errors import BudgetError, ConfigError, ProjectionError
+from topdown.geography.tree import IntArray
+from topdown.noise import KeyedSource
+from topdown.noise.key import NoiseKey
+from topdown.projection.histograms import support_family
+from topdown.projection.histograms.families import solve_compiled
+from topdown.projection.histograms.support_descent import OnSupports, SupportDescent, Tied, descend_on_supports
+from topdown.projection.histograms.support_family import HeldSums, SupportFamily, solve_by_gradients
+from topdown.projection.invariants import Contradiction
+from topdown.projection.rounding_method import rounding_named
+from topdown.workload import Query
+
+SCHEMA = td.Schema.from_mapping(
+    {"sex": ["f", "m"], "age": [str(k) for k in range(12)], "race": [str(k) for k in range(9)]},
+    recodes={"age": {"adult": {"minor": [str(k) for k in range(4)], "adult": [str(k) for k in range(4, 12)]}}},
+    zeros=[{"age": ["0", "1"], "race": ["8"]}],
+)
+QUERIES = {"total": "1/12", "sex * adult": "1/12", "race": "1/12", "detailed": "1/12"}
+LEVELS = ("state", "county", "block")
+KEY = NoiseKey(bytes(range(32)), "configuration", "input")
+
+
+def populated(seed: int, *, moved: bool = False) -> td.Counts:
+    """Some blocks, most cells empty; ``moved``: another table of the same size."""
+    rng = np.random.default_rng(seed)
+    geoids = [f"{c:02}{b:03}" for c in range(4) for b in range(1 + 5 * c)]
+    geography = td.Geography.from_geoids(geoids, {"county": 2, "block": 5}, root_level="state")
+    possible = SCHEMA.possible_cells()[: 60 if not moved else 40]
+    people = 1500
+    where, cells = rng.integers(0, len(geoids), people), rng.choice(possible, people)
+    places = np.unravel_index(cells, SCHEMA.shape)
+    frame: dict[str, Any] = {"block": np.array(geoids)[where]}
+    for attribute, place in zip(SCHEMA.attributes, places, strict=True):
+        frame[attribute.name] = np.array(attribute.categories)[place]
+    return td.Counts.from_records(frame, geography, geoid="block", schema=SCHEMA)
+
+
+def plan(rho: int = 2, **options: Any) -> td.Plan:
+    return td.Plan("discrete-gaussian", rho=rho, shares=dict.fromkeys(LEVELS, QUERIES), **options)
+
+
+def asked(counts: td.Counts, **options: Any) -> AskedMeasurements:
+    return AskedMeasurements(counts, plan(**options), KEY)
+
+
+def made(counts: td.Counts, measurements: Any, executor: Any = None, tied: Tied | None = None) -> OnSupports:
+    descent = SupportDescent(counts.geography.tree, SCHEMA, measurements, rounding_named("nearest"), tied)
+    return descend_on_supports(descent, KeyedSource(bytes(32)), executor)
+
+
+class Everything:
+    """Measurements of all answers, made beforehand in another order."""
+
+    def __init__(self, counts: td.Counts, measurements: AskedMeasurements) -> None:
+        self.asked, self.held = measurements, dict[tuple[int, str], IntArray]()
+        tree = counts.geography.tree
+        for index in reversed(range(tree.n_levels)):
+            for query in reversed(list(measurements.queries(index))):
+                nodes = range(tree.level(index).stop - tree.level(index).start)
+                every = [
+                    measurements.measured(index, query, slice(n, n + 1), np.arange(query.n_answers))
+                    for n in reversed(nodes)
+                ]
+                self.held[index, query.name] = np.concatenate(every[::-1])
+
+    def queries(self, index: int) -> Any:
+        return self.asked.queries(index)
+
+    def measured(self, index: int, query: Query, nodes: slice, answers: IntArray) -> IntArray:
+        return self.held[index, query.name][nodes][:, answers]
+
+
+def same(one: OnSupports, other: OnSupports) -> bool:
+    return all(
+        np.array_equal(a.cells, b.cells) and np.array_equal(a.values, b.values)
+        for a, b in zip(one.histograms, other.histograms, strict=True)
+    )
+
+
+def test_whole_histograms_add_up_are_certified_and_touch_few_answers() -> None:
+    counts = populated(1)
+    found = made(counts, asked(counts))
+    assert found.certificate.holds()
+    tree, whole = counts.geography.tree, np.zeros((counts.geography.n_nodes, SCHEMA.n_cells))
+    for node, (cells, values) in enumerate(found.histograms):
+        whole[node, cells] = values
+        assert (values == np.rint(values)).all()
+        assert (values > 0).all()
+    assert not whole[:, SCHEMA.impossible_cells()].any()
+    for index in range(tree.n_levels - 1):
+        families = tree.families(index)
+        assert (families.total_rows(whole[families.children]) == whole[families.parents]).all()
+    below = [one for one in found.touched if one.level == 2 and one.query == "detailed"]
+    assert sum(one.values.size for one in below) < 0.9 * SCHEMA.n_cells * len(tree.leaf_counts[tree.leaves])
+
+
+def test_the_release_is_the_same_with_all_answers_drawn_before_in_another_order_and_by_threads() -> None:
+    counts = populated(2)
+    lazily = made(counts, asked(counts))
+    assert same(lazily, made(counts, Everything(counts, asked(counts))))
+    with ThreadPoolExecutor(2) as pool:
+        assert same(lazily, made(counts, asked(counts), pool))
+
+
+def test_what_is_listed_as_touched_is_all_that_was_asked_for_and_makes_the_release_again() -> None:
+    counts = populated(3)
+    found = made(counts, asked(counts))
+    listed = {(one.level, one.query, one.nodes.start): one for one in found.touched}
+
+    class Published:
+        """Only what is listed; it knows no counts."""
+
+        def queries(self, index: int) -> Any:
+            return variances[index]
+
+        def measured(self, index: int, query: Query, nodes: slice, answers: IntArray) -> IntArray:
+            one = listed[index, query.name, nodes.start]
+            assert np.isin(answers, one.answers).all()
+            assert one.nodes == nodes
+            return one.values[:, np.searchsorted(one.answers, answers)]
+
+    variances = [asked(counts).queries(index) for index in range(3)]
+    assert same(found, made(counts, Published()))
+
+
+def test_the_answers_that_are_asked_for_follow_from_what_was_measured_and_not_from_the_counts() -> None:
+    """Of two tables, measurements of which are made equal by hand, the same answers are asked for."""
+    one, other = populated(4), populated(4, moved=True)
+    everything = Everything(one, asked(one))
+    assert one.geography == other.geography
+    assert not np.array_equal(one.values, other.values)
+    first, second = made(one, everything), made(other, everything)
+    for mine, theirs in zip(first.touched, second.touched, strict=True):
+        assert mine[:3] == theirs[:3]
+        assert np.array_equal(mine.answers, theirs.answers)
+
+
+def test_a_touched_answer_counts_all_its_records() -> None:
+    """Those in cells that nobody asks about, too; and an answer without records gets noise as any other."""
+    counts = populated(5)
+    measurements = asked(counts)
+    for query, variance in measurements.queries(2).items():
+        nodes = slice(3, 9)
+        exact = counts.answers(query, slice(5 + nodes.start, 5 + nodes.stop))
+        some = np.arange(0, query.n_answers, 2)
+        noise = measurements.measured(2, query, nodes, some) - exact[:, some]
+        whole = measurements.measured(2, query, nodes, np.arange(query.n_answers)) - exact
+        assert np.array_equal(noise, whole[:, some])
+        assert np.abs(noise).max() <= measurements.plan.law("block", query.name).reach  # type: ignore[union-attr]
+        if whole.size > 100:
+            assert 0.6 < whole[exact == 0].var() / variance < 1.6
+
+
+def test_other_counts_and_other_plans_have_other_noise() -> None:
+    counts, query = populated(6), Query.parse("detailed", SCHEMA)
+    other = populated(6, moved=True)
+
+    def noise(one: td.Counts, rho: int) -> IntArray:
+        drawn = AskedMeasurements(one, plan(rho), KEY).measured(0, query, slice(0, 1), np.arange(SCHEMA.n_cells))
+        return np.asarray(drawn[0] - one.values[0])
+
+    mine = noise(counts, 2)
+    assert np.array_equal(mine, noise(counts, 2))
+    for theirs in (noise(other, 2), noise(counts, 3)):
+        assert abs(np.corrcoef(mine, theirs)[0, 1]) < 0.35
+
+
+def family(rng: np.random.Generator, children: int, cells: int, *, root: bool) -> SupportFamily:
+    answers = [rng.integers(0, size, cells).astype(np.int32) for size in (1, 3, 8, max(1, cells // 3))]
+    total = rng.poisson(2, cells) + 1
+    split = rng.multinomial(total, np.ones(children) / children).T
+    said = []
+    for one in answers:
+        exact = np.stack([np.bincount(one, row, minlength=one.max() + 1) for row in split])
+        said.append((exact + np.rint(rng.normal(0, 8, exact.shape))).astype(np.int64))
+    own = (split + np.rint(rng.normal(0, 8, split.shape))).astype(np.int64)
+    precision, single = 10.0 ** rng.uniform(-3, 0, len(answers)), float(10.0 ** rng.uniform(-3, 0))
+    return SupportFamily(
+        np.arange(cells), np.stack(answers), said, precision, single, own, None if root else total.astype(np.float64)
+    )
+
+
+def test_coarse_queries_by_classes_of_cells_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a root's equations are then solved with an inverse of their part of the matrix."""
+    given = family(np.random.default_rng(3), 1, 5000, root=True)
+    plain = solve_by_gradients(given)
+    monkeypatch.setattr(support_family, "_MANY_CELLS", 100)
+    again = family(np.random.default_rng(3), 1, 5000, root=True)
+    assert len(again._classes.coarse) == 3
+    assert np.abs(solve_by_gradients(again).x - plain.x).max() * np.sqrt(given.diagonal) < 1e-7
+    x = np.random.default_rng(4).random((1, 5000))
+    assert np.allclose(again.times(x), given.times(x), rtol=1e-12)
+    free = (np.arange(5000) % 3 == 0)[None]
+    inside = np.flatnonzero(free[0])
+    matrix = np.eye(len(inside)) * (again.single + again._classes.weights.sum())
+    for one, weight in zip(again.answers[:3], again.precision[:3], strict=True):
+        matrix += weight * (one[inside][:, None] == one[inside])
+    product = np.zeros((1, 5000))
+    product[0, inside] = matrix @ x[0, inside]
+    assert np.allclose(again.nearly_inverse(free)(product), np.where(free, x, 0.0), atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_family_is_solved_as_by_the_dense_kernel(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    root = seed % 4 == 0
+    given = family(rng, 1 if root else int(rng.integers(2, 9)), int(rng.integers(1, 90)), root=root)
+    dense, by_gradients = solve_compiled(given.program()), solve_by_gradients(given)
+    assert np.abs(dense.x - by_gradients.x).max() * np.sqrt(given.diagonal) < 1e-7
+    for solved in (dense, by_gradients):
+        residuals = given.check(solved)
+        assert ((residuals.gap - residuals.rounding) / residuals.deviation).max() < 1e-8
+    wrong = dense._replace(x=dense.x + 1e-3)
+    residuals = given.check(wrong)
+    assert ((residuals.gap - residuals.rounding) / residuals.deviation).max() > 1e-6
+
+
+def test_large_families_are_solved_as_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = populated(7)
+    small = made(counts, asked(counts))
+    monkeypatch.setattr(support_family, "DENSE_CELLS", 0)
+    assert same(small, made(counts, asked(counts)))
+
+
+def published(counts: td.Counts, query: str) -> Tied:
+    asked_of = Query.parse(query, SCHEMA)
+    table = counts.answers(asked_of, slice(0, counts.geography.n_nodes))
+    nodes, answers = np.nonzero(table)
+    return Tied(asked_of, np.searchsorted(nodes, np.arange(len(table) + 1)), answers, table[nodes, answers])
+
+
+@pytest.mark.parametrize("by_gradients", [False, True])
+def test_every_node_keeps_the_answers_that_it_is_tied_to(by_gradients: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = populated(9)
+    tied = published(counts, "adult * race")
+    if by_gradients:
+        monkeypatch.setattr(support_family, "DENSE_CELLS_HELD", 0)
+    found = made(counts, asked(counts), tied=tied)
+    assert found.certificate.holds()
+    for node, (cells, values) in enumerate(found.histograms):
+        nothing = np.zeros(len(cells), np.int64)
+        answers = tied.query.sparse_answers(nothing, cells, values, 1)
+        assert np.array_equal(answers, counts.answers(tied.query, slice(node, node + 1)))
+    assert same(found, made(counts, Everything(counts, asked(counts)), tied=tied))
+    free = made(counts, asked(counts))
+    assert not same(found, free)
+
+
+def test_a_release_that_cannot_be_kept_is_refused_with_the_node() -> None:
+    counts = populated(10)
+    tied = published(counts, "adult * race")
+    wrong = tied.counts.copy()
+    wrong[-1] += 1
+    with pytest.raises(Contradiction, match=r"its children do not add up to it in 'adult_[0-8]'") as refused:
+        made(counts, asked(counts), tied=replace(tied, counts=wrong))
+    assert refused.value.node == counts.geography.tree.parent[-1]
+    impossible = Query.parse("age * race", SCHEMA)
+    nodes = counts.geography.n_nodes
+    nobody = Tied(impossible, np.arange(nodes + 1), np.full(nodes, 8), np.ones(nodes, np.int64))
+    with pytest.raises(Contradiction, match="has records in '0_8', in which there can be none"):
+        made(counts, asked(counts), tied=nobody)
+    with pytest.raises(ConfigError, match="they differ"):
+        made(counts, asked(counts), tied=replace(tied, starts=tied.starts[:-1]))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_family_with_known_sums_is_solved_to_its_certificate(seed: int) -> None:
+    """By the kernel; and where conjugate gradients end, to the same."""
+    rng = np.random.default_rng(seed)
+    root = seed % 6 == 0
+    children, cells = 1 if root else int(rng.integers(2, 12)), int(rng.integers(2, 120))
+    given = family(rng, children, cells, root=root)
+    group = np.unique(rng.integers(0, max(1, cells // 6), cells), return_inverse=True)[1]
+    total = rng.poisson(2, cells) + 1 if given.total is None else given.total.astype(np.int64)
+    split = rng.multinomial(total, rng.dirichlet(np.full(children, 0.4))).T
+    given = replace(given, held=HeldSums(group, np.stack([np.bincount(group, row) for row in split])))
+    dense = solve_compiled(given.program())
+    solutions = [dense]
+    with contextlib.suppress(ProjectionError):
+        solutions.append(solve_by_gradients(given))
+    for solved in solutions:
+        residuals = given.check(solved)
+        assert ((residuals.gap - residuals.rounding) / residuals.deviation).max() < 1e-8
+        assert np.abs(solved.x - dense.x).max() * np.sqrt(given.diagonal) < 1e-7
+    wrong = given.check(dense._replace(x=dense.x * 1.001))
+    assert (wrong.gap - wrong.rounding).max() > 1e-5
+
+
+def test_what_it_does_not_take_is_refused() -> None:
+    counts = populated(8)
+    without = {**dict.fromkeys(LEVELS, QUERIES), "block": {"total": "1/3"}}
+    lacking = AskedMeasurements(counts, td.Plan("discrete-gaussian", rho=1, shares=without), KEY)
+    with pytest.raises(ConfigError, match="level 3 of the tree does not measure 'detailed'"):
+        made(counts, lacking)
+    with pytest.raises(BudgetError, match="only child"):
+        asked(counts, only_child="move-up")
+    half = dict.fromkeys(QUERIES, "1/8")
+    exact = td.Plan("discrete-gaussian", rho=1, shares={"county": half, "block": half}, invariants=["state"])
+    with pytest.raises(ConfigError, match=r"level 'state'.*exact or not measured"):
+        AskedMeasurements(counts, exact, KEY)
+    with pytest.raises(ConfigError, match=r"'family' .* does not round"):
+        SupportDescent(counts.geography.tree, SCHEMA, asked(counts), rounding_named("family"))

@@ -1,0 +1,1 @@
+"""Commands for those who received a release: they read only its public files."""

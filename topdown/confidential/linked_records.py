@@ -1,0 +1,338 @@
+"""Linked tables read: records with the household's key, two long tables, or the Census Bureau's two files.
+
+Whatever is wrong is found here, before a budget is touched, and said in one sentence with the unit. Nothing of a record
+is shown but the unit, the row and the names of attributes: a key of a household is as confidential as a count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.census.layouts.ppmf_layout import (
+    BLOCK,
+    PERSON_FILE,
+    UNIT_FILE,
+    PpmfKind,
+    file_of_columns,
+    names_there,
+    records,
+)
+from topdown.confidential.count_values import whole_numbers
+from topdown.confidential.linked_counts import LinkedCounts, refuse_at, require_countable
+from topdown.confidential.records import batches_of_frame, cells_of_rows, nodes_of_rows
+from topdown.errors import ROW, ConfigError, CountsError, DataError, GeographyError
+from topdown.geography.construction import as_strings, column
+from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray
+from topdown.linked.member_groups import MemberGroup, MembersTotal
+from topdown.linked.record_faults import LinkedRows, is_householder, record_faults
+from topdown.linked.universe import Facility, PublicFigures, Universe
+from topdown.tables.readers import require_file, separated, table_batches, table_columns
+from topdown.wording import shown, shown_path
+from topdown.workload.redistricting import PERSONS
+from topdown.workload.schema import Attribute, Schema
+
+
+@dataclass(frozen=True)
+class LinkedColumns:
+    """Which columns of the tables say what; attributes are columns of their own names.
+
+    Args:
+        geoid: those whose path, joined by ``separator``, is the leaf; the same in every table.
+        household: of records, the key of the household; empty in the table of persons for who lives in a facility.
+        count: of long tables, how many a row stands for; None: each row is one.
+        units: of the table of what is public, how many units a leaf has; None where no units are told.
+        facilities: of that table, by the name of a facility how many there are; one that is not named has its own name.
+    """
+
+    geoid: tuple[str, ...] = ("geoid",)
+    separator: str = "/"
+    household: str = "household"
+    count: str | None = None
+    units: str | None = "units"
+    facilities: Mapping[str, str] = field(default_factory=dict)
+
+
+def count_linked_records(
+    universe: Universe,
+    geography: Geography,
+    households: Any,
+    persons: Any,
+    public: Any = None,
+    columns: LinkedColumns = LinkedColumns(),
+) -> LinkedCounts:
+    """The counts of linked records: ``households``, a row each with its key, leaf and attributes, and ``persons``, a
+    row each with the key of the household, leaf and attributes; frames, or paths of tables.
+
+    ``public``: see `read_public_units`. Raises `CountsError` with the unit and the row: what `count_records` refuses, a
+    key that is missing, twice or unknown, a person elsewhere than the household, a household without a householder or
+    with two, one whose householder is another person than it says, one whose size or members are not those of its
+    attributes, a person in no household and no facility; and as `LinkedCounts.of_leaves`.
+    """
+    require_countable(universe, geography)
+    with _rows_of(universe.names[0]):
+        table = _table(households, [columns.household, *columns.geoid, *universe.households.names])
+        key = _keys(table, columns.household)
+        _require_each_once(key)
+        leaf, cell = _located(table, universe.households, geography, columns)
+    with _rows_of(universe.names[1]):
+        table = _table(persons, [columns.household, *columns.geoid, *universe.persons.names])
+        of = _households_of(_keys(table, columns.household, some_missing=True), key, universe)
+        whose, person = _located(table, universe.persons, geography, columns)
+    _refuse_faults(universe, geography, LinkedRows(leaf, cell, whose, person, of))
+    member = ~is_householder(universe, person)
+    return LinkedCounts.of_leaves(
+        universe,
+        geography,
+        np.concatenate([leaf, whose[member]]),
+        np.concatenate([universe.of_households(cell), universe.of_persons(person[member])]),
+        np.ones(len(leaf) + int(member.sum()), np.int64),
+        read_public_units(public, universe, geography, columns),
+    )
+
+
+def _refuse_faults(universe: Universe, geography: Geography, rows: LinkedRows) -> None:
+    """Refuse records with a fault, the first of its kind. Raises `CountsError`."""
+    for fault in record_faults(universe, rows):
+        found = np.flatnonzero(fault.wrong)
+        if len(found):
+            row = int(found[0])
+            leaf = int((rows.whose if fault.table else rows.leaf)[row])
+            unit = geography.describe(geography.tree.leaves.start + leaf)
+            error = CountsError(f"{unit}: {fault.said} ({ROW}); {fault.remedy}", row=row)
+            raise error.at(f"row {row} of {universe.names[fault.table]}")
+
+
+def count_linked_tables(
+    universe: Universe,
+    geography: Geography,
+    households: Any,
+    persons: Any,
+    public: Any = None,
+    columns: LinkedColumns = LinkedColumns(),
+) -> LinkedCounts:
+    """The counts of two tables without keys: ``households`` (lived in alone) and ``persons`` (all, householders too),
+    with a row for every leaf and cell that has a count (``columns.count``), or a row each.
+
+    That a way exists in which the persons of a leaf live in its households is what is asked, and all that can be.
+    Raises `CountsError` as `count_linked_records` does, and for householders who are not those of the households.
+    """
+    require_countable(universe, geography)
+    found = []
+    for name, table, schema in (
+        (universe.names[0], households, universe.households),
+        (universe.names[1], persons, universe.persons),
+    ):
+        with _rows_of(name):
+            counted = [] if columns.count is None else [columns.count]
+            read = _table(table, [*columns.geoid, *schema.names, *counted])
+            leaf, cell = _located(read, schema, geography, columns)
+            times = np.ones(len(leaf), np.int64)
+            if columns.count is not None:
+                nodes = leaf + geography.tree.leaves.start
+                times = whole_numbers(column(read, columns.count), columns.count, nodes, geography)
+            found.append((leaf, cell, times))
+    return _of_tables(universe, geography, found[0], found[1], read_public_units(public, universe, geography, columns))
+
+
+_Counted = tuple[IntArray, IntArray, IntArray]
+"""Leaves (counted from the first), cells of one table's schema, and how many of each."""
+
+
+def _of_tables(
+    universe: Universe, geography: Geography, households: _Counted, persons: _Counted, public: PublicFigures
+) -> LinkedCounts:
+    leaf, cell, times = households
+    whose, person, many = persons
+    is_head = is_householder(universe, person)
+    if universe.householder is not None:
+        _require_same_householders(
+            universe,
+            geography,
+            (leaf, universe.person_of(universe.of_households(cell)), times),
+            (whose[is_head], person[is_head], many[is_head]),
+        )
+    return LinkedCounts.of_leaves(
+        universe,
+        geography,
+        np.concatenate([leaf, whose[~is_head]]),
+        np.concatenate([universe.of_households(cell), universe.of_persons(person[~is_head])]),
+        np.concatenate([times, many[~is_head]]),
+        public,
+    )
+
+
+def _require_same_householders(universe: Universe, geography: Geography, told: _Counted, there: _Counted) -> None:
+    keys = [leaf * universe.persons.n_cells + person for leaf, person, _ in (told, there)]
+    distinct, place = np.unique(np.concatenate(keys), return_inverse=True)
+    more = np.zeros(len(distinct), np.int64)
+    np.add.at(more, place, np.concatenate([told[2], -there[2]]))
+    wrong = np.zeros(geography.n_leaves, bool)
+    wrong[distinct[more != 0] // universe.persons.n_cells] = True
+    one, other = universe.names
+    refuse_at(
+        geography,
+        wrong,
+        f"the householders among its {other} are not those of its {one}, one for each with the same attributes; make "
+        "both tables agree",
+    )
+
+
+def read_public_units(
+    table: Any, universe: Universe, geography: Geography, columns: LinkedColumns = LinkedColumns()
+) -> PublicFigures:
+    """What is public of every leaf, from a table with a row per leaf: its units, and its facilities by kind; a leaf
+    without a row has none. Without a ``table`` units are not told. Raises `CountsError` with the unit and the row, and
+    `ConfigError` where facilities are counted and there is no table."""
+    counted = [facility.name for facility in universe.facilities if facility.counted]
+    if table is None:
+        if counted:
+            raise ConfigError(
+                f"the number of facilities such as {shown(counted[0])} is public, and no table has it; give the table "
+                "of what is public, with a column for each kind"
+            )
+        return PublicFigures(None, np.zeros((geography.n_leaves, 0), np.int64))
+    names = [*([] if columns.units is None else [columns.units]), *(columns.facilities.get(k, k) for k in counted)]
+    found = np.zeros((geography.n_leaves, len(names)), np.int64)
+    with _rows_of("the table of what is public"):
+        read = _table(table, [*columns.geoid, *names])
+        nodes = nodes_of_rows(read, geography, columns.geoid, columns.separator)
+        again = np.ones(len(nodes), bool)
+        again[np.unique(nodes, return_index=True)[1]] = False
+        if again.any():
+            row = int(np.flatnonzero(again)[0])
+            raise CountsError(f"{geography.describe(int(nodes[row]))}: a second row ({ROW}); leave it one", row=row)
+        for number, name in enumerate(names):
+            values = whole_numbers(column(read, name), name, nodes, geography)
+            found[nodes - geography.tree.leaves.start, number] = values
+    if columns.units is None:
+        return PublicFigures(None, found)
+    return PublicFigures(found[:, 0], found[:, 1:])
+
+
+def ppmf_universe(most: int) -> Universe:
+    """The universe of the Census Bureau's two microdata files in the redistricting layout: occupied units, in each of
+    which 1 to ``most`` persons live, and persons by residence, voting age, Hispanic origin and race.
+
+    The files do not say who is a householder.
+    """
+    kinds = PERSONS.attribute("hhgq").categories
+    return Universe(
+        Schema((Attribute("h1", ("occupied",)),)),
+        PERSONS,
+        (MemberGroup("in households", ((("hhgq", (kinds[0],)),),), (((), 0, None),)),),
+        MembersTotal("h1", (1,), (most,)),
+        facilities=tuple(Facility(kind, ((("hhgq", (kind,)),),), counted=False) for kind in kinds[1:]),
+    )
+
+
+def count_ppmf_files(persons: str | Path, units: str | Path, geography: Geography, most: int) -> LinkedCounts:
+    """The counts of the two files of privacy-protected microdata in the redistricting layout, of `ppmf_universe`; how
+    many housing units a block has is public, and is the number of its rows.
+
+    Raises `DataError` as `topdown.read_ppmf` does, and as `count_linked_tables`.
+    """
+    universe = ppmf_universe(most)
+    require_countable(universe, geography)
+    found = []
+    for path, file in ((persons, PERSON_FILE), (units, UNIT_FILE)):
+        leaves, cells = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for batch in _ppmf_records(require_file(path), file):
+            table = pa.Table.from_batches([batch])
+            try:
+                leaves.append(nodes_of_rows(table, geography, (BLOCK,), "") - geography.tree.leaves.start)
+            except CountsError as error:
+                raise error.at(f"a row of {file.words}") from None
+            cells.append(cells_of_rows(table, file.schema))
+        found.append((np.concatenate(leaves), np.concatenate(cells)))
+    (whose, person), (leaf, status) = found
+    lived_in = leaf[status == UNIT_FILE.schema.attributes[0].categories.index("occupied")]
+    public = PublicFigures(np.bincount(leaf, minlength=geography.n_leaves), np.zeros((geography.n_leaves, 0), np.int64))
+    return _of_tables(
+        universe,
+        geography,
+        (lived_in, np.zeros(len(lived_in), np.int64), np.ones(len(lived_in), np.int64)),
+        (whose, person, np.ones(len(whose), np.int64)),
+        public,
+    )
+
+
+def _ppmf_records(path: Path, wanted: PpmfKind) -> Iterator[pa.RecordBatch]:
+    form = separated(path)
+    named = table_columns(path, form)
+    file = file_of_columns(named, shown_path(path))
+    if file is not wanted:
+        raise DataError(f"{shown_path(path)}: is the file of {file.words}, not of {wanted.words}; give one of each")
+    return records(file, table_batches(path, names_there(file, named), form=form, kept=False), shown_path(path))
+
+
+@contextmanager
+def _rows_of(table: str) -> Iterator[None]:
+    """Errors in here say of which table their row is."""
+    try:
+        yield
+    except GeographyError as error:
+        raise CountsError(f"{table}: {error}") from None
+    except CountsError as error:
+        raise (
+            CountsError(f"{table}: {error}") if error.row is None else error.at(f"row {error.row} of {table}")
+        ) from None
+
+
+def _table(given: Any, wanted: Sequence[str]) -> pa.Table:
+    """The ``wanted`` columns of a frame, or of the table at a path."""
+    names = list(dict.fromkeys(wanted))
+    if isinstance(given, str | Path):
+        batches = table_batches(require_file(given), names, kept=False)
+    else:
+        batches = batches_of_frame(given, names)
+    kept = list(batches)
+    return pa.Table.from_batches(kept) if kept else pa.table({name: pa.array([], pa.string()) for name in names})
+
+
+def _located(
+    table: pa.Table, schema: Schema, geography: Geography, columns: LinkedColumns
+) -> tuple[IntArray, IntArray]:
+    """The leaf, counted from the first, and the cell of every row."""
+    nodes = nodes_of_rows(table, geography, columns.geoid, columns.separator)
+    return nodes - geography.tree.leaves.start, cells_of_rows(table, schema)
+
+
+def _keys(table: pa.Table, name: str, *, some_missing: bool = False) -> pa.Array:
+    """The keys of households as text, null where there is none."""
+    text = as_strings(column(table, name), f"column {shown(name)}")
+    text = pc.if_else(pc.equal(pc.utf8_trim_whitespace(text), ""), pa.scalar(None, text.type), text)
+    if text.null_count and not some_missing:
+        row = int(np.flatnonzero(np.asarray(pc.is_null(text)))[0])
+        raise CountsError(f"{ROW}: the key in column {shown(name)} is missing; give every one its own", row=row)
+    return text
+
+
+def _require_each_once(key: pa.Array) -> None:
+    counts = pc.value_counts(key)
+    repeated = pc.struct_field(counts.filter(pc.greater(pc.struct_field(counts, 1), 1)), 0)
+    if len(repeated):
+        row = int(np.flatnonzero(np.asarray(pc.equal(key, repeated[0])))[1])
+        raise CountsError(f"{ROW}: a second one with the same key; give every one a key of its own", row=row)
+
+
+def _households_of(own: pa.Array, key: pa.Array, universe: Universe) -> IntArray:
+    """The row of every person's household, -1 in none. Raises `CountsError` for a key that no household has."""
+    found = np.asarray(pc.fill_null(pc.index_in(own, value_set=key), -1), np.int64)
+    lost = (found < 0) & np.asarray(pc.is_valid(own))
+    if lost.any():
+        row = int(np.flatnonzero(lost)[0])
+        raise CountsError(
+            f"{ROW}: the key of a household that is not in the table of {universe.names[0]}; add it there, or leave "
+            "the key empty",
+            row=row,
+        )
+    return found

@@ -1,0 +1,203 @@
+"""From measurements of two linked tables to what is published of both: a release each, and linked microdata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from topdown.config import LinkedConfig
+from topdown.geography.tree import IntArray
+from topdown.linked.dealing import dealt
+from topdown.linked.record_faults import LinkedRows
+from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
+from topdown.machine.files import whole_folder
+from topdown.machine.parallel import thread_pool
+from topdown.machine.progress import Stages
+from topdown.measurements.measurements import Answers, Measurements
+from topdown.microdata.linked_microdata import LinkedDescription, LinkedMicrodata, require_equal, write_linked
+from topdown.noise import KeyedSource
+from topdown.pipeline.derive import Drawn, Projected, write_made
+from topdown.privacy.linked_units import LinkedGuarantee
+from topdown.privacy.plan import Plan
+from topdown.projection.check.certificate import Certificate, require_certificate
+from topdown.projection.check.cross_checks import CrossCheck
+from topdown.projection.estimate import Estimate
+from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.histograms.whole import WholeProjection
+from topdown.projection.invariants import Contradiction
+from topdown.projection.linked.linked_descent import LinkedProgram, linked_down
+from topdown.projection.solver_inputs import in_words
+from topdown.release.linked_release import LinkSaid, write_link
+from topdown.release.manifest import Origin
+from topdown.release.publication import begun
+from topdown.release.whole_counts import Release, SparseCounts
+from topdown.tables.tidy import named_failures
+from topdown.workload.answer_tables import answer_tables, queries_of
+
+
+@dataclass(frozen=True)
+class LinkedDrawn:
+    """What a release of two tables is derived from, without the counts: by table its measurements, plan and origin;
+    what is public of every node; what both guarantee together."""
+
+    measurements: Mapping[str, Measurements]
+    plans: Mapping[str, Plan]
+    origins: Mapping[str, Origin]
+    figures: PublicFigures
+    guarantee: LinkedGuarantee
+    noise: str
+    ties: KeyedSource = field(repr=False)
+
+
+@dataclass(frozen=True)
+class LinkedSolved:
+    """Both tables solved together and whole: tagged ``cells`` of every node with ``counts`` above 0 (``starts``, as
+    `SparseCounts`), the ``certificate`` of the families' programs, and the leaves' ``rows`` dealt into households."""
+
+    counts: SparseCounts
+    certificate: Certificate
+    rows: LinkedRows = field(repr=False)
+
+
+def solved_together(
+    config: LinkedConfig, drawn: LinkedDrawn, stages: Stages, *, workers: int | None = None
+) -> LinkedSolved:
+    """Both tables solved from the root down, whole, and dealt into linked records; the same whoever works.
+
+    Raises `ProjectionError` naming the node where a program has no solution, or where its certificate does not hold.
+    """
+    universe, geography = config.universe, next(iter(drawn.measurements.values())).geography
+    measured = [
+        {
+            LinkedQuery(universe, query, name == universe.names[1]): Answers(*answers)
+            for name, one in drawn.measurements.items()
+            for query, answers in one.at(level).items()
+        }
+        for level in geography.levels
+    ]
+    try:
+        program = LinkedProgram(universe, geography.tree, measured, drawn.figures)
+        with stages.stage("solving both tables together"), thread_pool(workers) as pool:
+            found = linked_down(program, drawn.ties.spawn("linked"), pool)
+    except Contradiction as contradiction:
+        raise in_words(geography, contradiction) from None
+    require_certificate(found.certificate, geography, config.projection.method, "tree")
+    counts = SparseCounts(
+        np.concatenate([[0], np.cumsum([len(node.cells) for node in found.nodes])]),
+        np.concatenate([node.cells for node in found.nodes]),
+        np.concatenate([node.counts for node in found.nodes]),
+    )
+    with stages.stage("dealing persons into households"):
+        rows = dealt(universe, enumerate(found.nodes[geography.tree.leaves.start :]))
+    return LinkedSolved(counts, found.certificate, rows)
+
+
+def publish_linked(
+    config: LinkedConfig, drawn: LinkedDrawn, solved: LinkedSolved, directory: Path, stages: Stages
+) -> None:
+    """Write the releases of both tables into ``directory``/public, which appears complete. Raises `DataError` where
+    something cannot be written."""
+    public = directory / "public"
+    releases = releases_of(config, drawn, solved)
+    description = _description(config, drawn)
+    geography = next(iter(releases.values())).geography
+    with named_failures(public), whole_folder(public) as staging:
+        for name, release in releases.items():
+            _write_table(config, drawn, solved, name, release, staging / name, stages)
+        said = LinkSaid(config.title, description.schemas, description.link, drawn.guarantee, drawn.noise)
+        write_link(staging, said, geography, drawn.figures.units, drawn.figures.facilities)
+    for name in sorted(path.relative_to(public).as_posix() for path in public.rglob("*") if path.is_file()):
+        stages.say(f"wrote     {public / name}")
+
+
+def write_records(
+    config: LinkedConfig, drawn: LinkedDrawn, solved: LinkedSolved, directory: Path, stages: Stages
+) -> None:
+    """The linked microdata of both releases, which they tabulate to, in ``directory``/microdata."""
+    releases = releases_of(config, drawn, solved)
+    geography = next(iter(releases.values())).geography
+    leaves = geography.tree.leaves
+    vacant = np.zeros(geography.n_leaves, np.int64)
+    if drawn.figures.units is not None:
+        lived_in = np.bincount(solved.rows.leaf, minlength=geography.n_leaves)
+        vacant = drawn.figures.units[leaves.start :] - lived_in
+    microdata = LinkedMicrodata(_description(config, drawn), geography, solved.rows, vacant)
+    with stages.stage("writing linked records"):
+        require_equal(microdata, releases)
+        write_linked(directory / "microdata", microdata)
+    stages.say(f"wrote     {directory / 'microdata'}: the records, tabulated, are the release of both tables")
+
+
+def _description(config: LinkedConfig, drawn: LinkedDrawn) -> LinkedDescription:
+    schemas = {name: config.schema_of(name).to_mappings() for name in config.universe.names}
+    fit = all(one.fit_for_release for one in drawn.measurements.values()) and drawn.ties.fit_for_release
+    return LinkedDescription(schemas, config.stated_link, fit=fit)
+
+
+def releases_of(config: LinkedConfig, drawn: LinkedDrawn, solved: LinkedSolved) -> dict[str, Release]:
+    """The releases of both tables, by their names."""
+    return {name: _release(config, drawn, solved, name) for name in config.universe.names}
+
+
+def _release(config: LinkedConfig, drawn: LinkedDrawn, solved: LinkedSolved, name: str) -> Release:
+    measurements, universe = drawn.measurements[name], config.universe
+    return Release.of_entries(
+        measurements.geography,
+        measurements.schema,
+        entries_of_table(universe, solved.counts, name),
+        method=config.projection.method,
+        fit_for_release=measurements.fit_for_release and drawn.ties.fit_for_release,
+        certificate=solved.certificate,
+    )
+
+
+def entries_of_table(universe: Universe, tagged: SparseCounts, name: str) -> SparseCounts:
+    """The entries of one of both tables, from those of ``tagged`` cells: households that are lived in, or all persons,
+    householders too."""
+    is_persons = name == universe.names[1]
+    schema = universe.persons if is_persons else universe.households
+    own = universe.person_of(tagged.cells) if is_persons else universe.household_of(tagged.cells)
+    n_nodes = len(tagged.starts) - 1
+    node = np.repeat(np.arange(n_nodes), np.diff(tagged.starts))
+    there = own >= 0
+    keys, place = np.unique(_keys(node[there], own[there], schema.n_cells), return_inverse=True)
+    counts = np.zeros(len(keys), np.int64)
+    np.add.at(counts, place, tagged.counts[there])
+    nodes, cells = np.divmod(keys, schema.n_cells)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(nodes, minlength=n_nodes))])
+    return SparseCounts(starts.astype(np.int64), cells, counts)
+
+
+def _keys(nodes: IntArray, cells: IntArray, n_cells: int) -> IntArray:
+    return np.asarray(nodes * n_cells + cells, np.int64)
+
+
+def _write_table(
+    config: LinkedConfig,
+    drawn: LinkedDrawn,
+    solved: LinkedSolved,
+    name: str,
+    release: Release,
+    folder: Path,
+    stages: Stages,
+) -> None:
+    own, measurements = config.of_table(name), drawn.measurements[name]
+    tables = answer_tables(own.output.tables, measurements.schema)
+    estimates: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
+    if tables:
+        with stages.stage(f"estimating tables of {name}"):
+            estimates["unbiased"] = linear_answers(measurements, queries_of(tables))
+    method = config.projection
+    estimates["non_negative"] = WholeProjection(method.method, method.weights, solved.certificate)
+    again: Future[dict[str, CrossCheck]] = Future()
+    again.set_result({})
+    made = Projected(estimates, again, release)
+    one = Drawn(measurements, drawn.ties, drawn.plans[name], drawn.origins[name])
+    fit = release.fit_for_release
+    with begun(folder, measurements, fit_for_release=fit) as staging:
+        write_made(own, one, made, staging, stages, lambda: None, written=MappingProxyType({}))

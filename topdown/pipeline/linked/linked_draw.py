@@ -1,0 +1,224 @@
+"""Two linked tables in, protected measurements of both out. The counts end here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from topdown.confidential.linked_counts import LinkedCounts
+from topdown.confidential.linked_records import LinkedColumns, count_linked_records, count_linked_tables
+from topdown.confidential.measure import measurable, measure, require_room
+from topdown.config import LinkedConfig, RunConfig
+from topdown.errors import ConfigError, DataError
+from topdown.geography.geography import Geography
+from topdown.linked.universe import LinkedQuery
+from topdown.machine.progress import Silent, Stages
+from topdown.machine.system import weaker_promises
+from topdown.measurements.journal import MEASUREMENTS, Journal
+from topdown.measurements.measurements import Measurements
+from topdown.pipeline.charging import Charged, confirm, require_left, reserve
+from topdown.pipeline.draw import notices_of, require_directory, require_protection
+from topdown.pipeline.input.unit_reading import identifier_columns, listed_units, path_columns
+from topdown.pipeline.linked.linked_derive import LinkedDrawn
+from topdown.planning.person_moves import moved_squared
+from topdown.privacy.accounting import Event
+from topdown.privacy.ledger import Ledger
+from topdown.privacy.linked_units import PERSON, LinkedGuarantee
+from topdown.privacy.plan import Plan
+from topdown.privacy.single_child_units import largest_gains
+from topdown.release.linked_release import linked_noise, verify_linked
+from topdown.release.manifest import LedgerEntry, Origin
+from topdown.tables.parquet_folder import table_digest
+from topdown.tables.readers import changed, require_file
+from topdown.wording import reason, shown_path
+
+
+@dataclass(frozen=True)
+class LinkedPrepared:
+    """What a release of two tables starts from: validated counts, the plan of each table by its name, what both
+    guarantee together, and the digests of the tables and of the public list of units."""
+
+    counts: LinkedCounts
+    plans: Mapping[str, Plan]
+    guarantee: LinkedGuarantee
+    digest: str = field(repr=False)
+    units: str
+
+
+def check_linked_tables(config: LinkedConfig, stages: Stages | None = None) -> LinkedPrepared:
+    """Validate ``config``, its tables and its plans together; draw nothing and write nothing."""
+    stages = stages or Silent()
+    require_directory(config.output_path)
+    prepared = _prepare(config, stages)
+    journal = Journal(config.output_path / "internal", config.fingerprint(prepared.units), prepared.digest)
+    require_left(_charged_to(config), journal, _events(config, prepared))
+    return prepared
+
+
+def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: Stages) -> tuple[LinkedDrawn, bool]:
+    """The measurements of both tables of the release that is written to ``directory``, and whether it is there already.
+
+    As `topdown.pipeline.draw.draw`: reads and validates, reserves the budget, keeps what the noise follows from, draws,
+    and confirms it; a run that is started again draws the same noise.
+    """
+    require_directory(directory)
+    prepared = _prepare(config, stages)
+    journal = Journal(directory / "internal", config.fingerprint(prepared.units), prepared.digest)
+    charged, events = _charged_to(config), _events(config, prepared)
+    require_left(charged, journal, events)
+    held.enter_context(journal.locked())
+    begun, public = journal.read(), directory / "public"
+    there = public.is_dir() and any(public.iterdir())
+    if there:
+        if begun is None or begun.measured is None or linked_noise(public) != journal.release_name():
+            raise ConfigError(
+                f"{shown_path(public)} exists, and the record of the noise behind it is not in "
+                f"{shown_path(journal.folder)}; give another --output directory, which spends its budget anew"
+            )
+        verify_linked(public)
+    reserve(charged, journal, events, begun=begun is not None, title=config.title)
+    if begun is None:
+        begun = journal.begin()
+    elif not there:
+        stages.say("going on with a release that was begun before: its noise is the same, no budget is spent")
+    with stages.stage("drawing noise"):
+        measured = {
+            name: measure(prepared.counts.of_table(name), plan, begun.key.of_table(name))
+            for name, plan in prepared.plans.items()
+        }
+    with stages.stage("keeping what was measured"):
+        code = journal.keep_code(begun, begun.key.code(MEASUREMENTS, _all_of(measured)))
+    entry, noise = confirm(charged, journal, code), journal.release_name()
+    origins = {name: _origin(config.of_table(name), prepared, name, entry, noise) for name in prepared.plans}
+    drawn = LinkedDrawn(
+        measured, prepared.plans, origins, prepared.counts.figures, prepared.guarantee, noise, begun.ties
+    )
+    return drawn, there
+
+
+def _all_of(measured: Mapping[str, Measurements]) -> Iterator[tuple[tuple[str, str], npt.NDArray[Any]]]:
+    """All numbers that were measured, by table and level, and query."""
+    for table, one in measured.items():
+        yield (table, ""), one.values
+        for (level, query), answers in sorted(one.others.items()):
+            yield (f"{table}: {level}", query), answers.values
+
+
+def _origin(config: RunConfig, prepared: LinkedPrepared, name: str, entry: LedgerEntry | None, noise: str) -> Origin:
+    plan, geography = prepared.plans[name], prepared.counts.geography
+    other = next(one for one in prepared.counts.universe.names if one != name)
+    together = prepared.guarantee.describe()[1].partition(" By what differs")[0]
+    notice = (
+        f"This table was counted from the same records as that of {other}, and both cost together what link.json "
+        f"beside this folder states; what is said of the budget here is this table's part alone. {together}"
+    )
+    notices = (notice, *notices_of(config, plan, geography.levels, largest_gains(plan, geography)))
+    return Origin(prepared.units, entry, notices=notices, noise=noise)
+
+
+def _prepare(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
+    names = config.universe.names
+    configs = {name: config.of_table(name) for name in names}
+    with stages.stage("reading the tables"):
+        digest, units = _digests(config)
+        assert config.units_path is not None  # nosec B101 # narrows a type: the configuration asks for it
+        first = configs[names[0]]
+        geography = listed_units(config.units_path, first, stages)
+        counts = _counts(config, first, geography)
+        plans = {}
+        for name, one in configs.items():
+            table = counts.of_table(name)
+            plan = measurable(one.plan(), geography.levels, table.schema)
+            require_protection(one, plan, geography.levels, largest_gains(plan, geography))
+            require_room(table, plan)
+            plans[name] = plan
+        if _digests(config) != (digest, units):
+            raise changed(config.input_paths["input.households"])
+    guarantee = _guarantee(config, plans)
+    sizes = ", ".join(
+        f"{geography.level_slice(level).stop - geography.level_slice(level).start:,} {level}"
+        for level in geography.levels
+    )
+    stages.say(f"read      {geography.n_nodes:,} nodes ({sizes}), {' and '.join(names)}")
+    for line in guarantee.describe():
+        stages.say(line)
+    for promise in weaker_promises():
+        stages.say(f"warning   {promise}")
+    return LinkedPrepared(counts, plans, guarantee, digest, units)
+
+
+def _counts(config: LinkedConfig, first: RunConfig, geography: Geography) -> LinkedCounts:
+    separator = config.geography.separator
+    columns = LinkedColumns(
+        geoid=tuple(path_columns(first, identifier_columns(first))),
+        separator="/" if separator is None else separator,
+        household=config.input.household,
+        count=config.input.count,
+        units=config.input.units,
+        facilities=config.input.facilities,
+    )
+    paths = config.input_paths
+    read = count_linked_records if config.input.rows == "records" else count_linked_tables
+    return read(
+        config.universe,
+        geography,
+        paths["input.households"],
+        paths["input.persons"],
+        paths.get("input.public"),
+        columns,
+    )
+
+
+def _digests(config: LinkedConfig) -> tuple[str, str]:
+    """SHA-256 of the counted tables together, and of the public list of units."""
+    found = {}
+    assert config.units_path is not None  # nosec B101 # narrows a type: the configuration asks for it
+    for name, path in {**config.input_paths, "geography.units": config.units_path}.items():
+        try:
+            found[name] = table_digest(require_file(path))
+        except OSError as error:
+            raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct {name}") from None
+    units = found.pop("geography.units")
+    if units in (found["input.households"], found["input.persons"]):
+        raise ConfigError("the public list of units is a confidential table itself; give a list that is public")
+    return hashlib.sha256("\n".join(f"{name} {one}" for name, one in found.items()).encode()).hexdigest(), units
+
+
+def _guarantee(config: LinkedConfig, plans: Mapping[str, Plan]) -> LinkedGuarantee:
+    """What measuring both tables under ``plans`` guarantees; what a person's move costs is found from the queries."""
+    universe = config.universe
+    households, persons = (plans[name] for name in universe.names)
+    asked = dict.fromkeys(query for level in households.levels for query in households.queries(level))
+    moved = moved_squared(LinkedQuery.parse(f"{universe.names[0]}: {query}", universe) for query in asked)
+    return LinkedGuarantee(
+        _rho(persons), _rho(households), config.privacy.most, moved=max(moved, 2), vacant=False, delta=persons.delta
+    )
+
+
+def _rho(plan: Plan) -> Fraction:
+    """The sum of 1/sigma^2 over all queries: under "substitute" two counts of a query move, which cost 1/sigma^2."""
+    return plan.charged_total
+
+
+def _charged_to(config: LinkedConfig) -> Charged | None:
+    return None if config.ledger is None else Charged(config.folder / config.ledger.path, config.ledger.dataset)
+
+
+def _events(config: LinkedConfig, prepared: LinkedPrepared) -> list[Event]:
+    """The events of both tables as the ledger's unit is charged for them: a person, or a household."""
+    guarantee, names = prepared.guarantee, prepared.counts.universe.names
+    unit, charged = PERSON, _charged_to(config)
+    if charged is not None:
+        accounted = Ledger(charged.path).account(charged.dataset).unit
+        unit = PERSON if accounted == PERSON or guarantee.most is None else "household"
+    households, persons = (
+        [replace(event, query=f"{name}: {event.query}") for event in prepared.plans[name].events()] for name in names
+    )
+    return guarantee.events(unit, persons, households)

@@ -1,0 +1,239 @@
+"""Whole histograms from the root down where a histogram has too many cells for tables of them: on supports.
+
+The root is solved on every possible cell, and every family on the cells in which its parent has records; only answers
+that meet these cells are asked for. The support of a family follows from its parent's whole solution, which was made of
+measurements, so that asking is post-processing of the measurements of all answers. Families stand alone: their
+program, ties and certificate do not depend on who works when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.errors import ConfigError, ProjectionError
+from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.machine.parallel import map_ordered
+from topdown.noise import KeyedSource
+from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate, Residuals, certify
+from topdown.projection.histograms.families import Programs, Sparse, residuals_of_nothing
+from topdown.projection.histograms.flow import chain, network
+from topdown.projection.histograms.support_family import HeldSums, SupportFamily
+from topdown.projection.invariants import Contradiction
+from topdown.projection.rounding_method import Rounding
+from topdown.workload import DETAILED, Query, Schema
+
+
+class Asked(Protocol):
+    """Measurements that are made where they are asked for."""
+
+    def queries(self, index: int) -> Mapping[Query, float]:
+        """The queries that are measured at level ``index``, each with its variance, above 0."""
+        ...
+
+    def measured(self, index: int, query: Query, nodes: slice, answers: IntArray) -> IntArray:
+        """The measured ``answers`` (rising) to ``query`` at ``nodes``, numbered from the level's first; (nodes x
+        answers)."""
+        ...
+
+
+class AnswersAsked(NamedTuple):
+    """Answers to a query that were asked for at some nodes of a level, all that were, and what was measured of them
+    (nodes x answers)."""
+
+    level: int
+    query: str
+    nodes: slice
+    answers: IntArray
+    values: IntArray
+
+
+class OnSupports(NamedTuple):
+    """The whole histogram of every node, root first; the certificate of all families' programs and what they were made
+    of; and all answers that were asked for."""
+
+    histograms: list[Sparse]
+    certificate: Certificate
+    programs: Programs
+    touched: list[AnswersAsked]
+
+
+@dataclass(frozen=True, eq=False)
+class Tied:
+    """Answers to a query that every node must have, from a release that is published already: the redistricting file's
+    cells, for the persons of the DHC.
+
+    Args:
+        query: of the schema that is solved; its answers are numbered as the cells of the release.
+        starts, cells, counts: the release's entries by node, root first (`SparseCounts`): node k has ``counts`` of
+            ``cells`` from ``starts[k]`` to before ``starts[k + 1]``, and 0 of all others.
+    """
+
+    query: Query
+    starts: IntArray
+    cells: IntArray
+    counts: IntArray
+
+    def at(self, nodes: slice, answers: IntArray) -> FloatArray:
+        """Some ``answers`` (rising) at ``nodes``; (nodes x answers)."""
+        within = slice(int(self.starts[nodes.start]), int(self.starts[nodes.stop]))
+        rows = np.repeat(np.arange(nodes.stop - nodes.start), np.diff(self.starts[nodes.start : nodes.stop + 1]))
+        place = np.searchsorted(answers, self.cells[within])
+        there = place < len(answers)
+        there[there] = answers[place[there]] == self.cells[within][there]
+        found = np.zeros((nodes.stop - nodes.start, len(answers)))
+        found[rows[there], place[there]] = self.counts[within][there]
+        return found
+
+    def require(self, tree: Tree, possible: IntArray) -> None:
+        """Refuse answers of children that do not add up to their parent's, and those that no possible cell counts in.
+        Raises `Contradiction` naming the node."""
+        if len(self.starts) != tree.n_nodes + 1:
+            raise ConfigError(f"a release of {len(self.starts) - 1:,} units is tied to {tree.n_nodes:,}; they differ")
+        node = np.repeat(np.arange(tree.n_nodes), np.diff(self.starts))
+        able = np.unique(self.query.answers_of(possible))
+        wrong = np.flatnonzero((self.counts > 0) & ~np.isin(self.cells, able))
+        if len(wrong):
+            label = self.query.labels()[int(self.cells[wrong[0]])]
+            raise Contradiction(int(node[wrong[0]]), f"the release that it is tied to has records in {label!r}, in "
+                                "which there can be none")  # fmt: skip
+        keys = node * self.query.n_answers + self.cells
+        order = np.argsort(keys, kind="stable")
+        keys, counts = keys[order], self.counts[order]
+        inner = node[order] < tree.leaves.start
+        below = node[order] > 0
+        above = tree.parent[node[order][below]] * self.query.n_answers + self.cells[order][below]
+        every, place = np.unique(np.concatenate([keys[inner], above]), return_inverse=True)
+        off = np.zeros(len(every), np.int64)
+        np.add.at(off, place, np.concatenate([counts[inner], -counts[below]]))
+        if off.any():
+            at = int(every[np.flatnonzero(off)[0]])
+            label = self.query.labels()[at % self.query.n_answers]
+            raise Contradiction(
+                at // self.query.n_answers,
+                f"in the release that it is tied to, its children do not add up to it in {label!r}",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class SupportDescent:
+    """Everything that the way down needs.
+
+    Args:
+        tree: the nodes.
+        schema: the cells.
+        asked: what was measured. At every level it must have the detailed query, which determines every cell.
+        rounding: how a family's solution is made whole.
+        tied: answers that every node has exactly, None for none.
+
+    Raises `ConfigError` for a level without the detailed query, and for a rounding that takes no histograms,
+    `Contradiction` as `Tied.require` does.
+    """
+
+    tree: Tree
+    schema: Schema
+    asked: Asked
+    rounding: Rounding
+    tied: Tied | None = None
+
+    def __post_init__(self) -> None:
+        self.rounding.for_families()
+        if self.tied is not None:
+            self.tied.require(self.tree, self.schema.possible_cells())
+        for index in range(self.tree.n_levels):
+            if not any(query.name == DETAILED for query in self.asked.queries(index)):
+                raise ConfigError(
+                    f"level {index + 1} of the tree does not measure {DETAILED!r}, and a histogram of so many cells is "
+                    f"solved only where it is measured: give {DETAILED!r} a share there"
+                )
+
+    def family(self, index: int, nodes: slice, above: Sparse | None) -> tuple[SupportFamily, list[AnswersAsked]]:
+        """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``; and
+        the answers that it asks for."""
+        cells, held = self.schema.possible_cells() if above is None else above.cells, None
+        if self.tied is not None:
+            groups, group = np.unique(self.tied.query.answers_of(cells), return_inverse=True)
+            first = self.tree.level(index).start
+            held = HeldSums(group.reshape(-1), self.tied.at(slice(first + nodes.start, first + nodes.stop), groups))
+            if above is None:
+                some = held.sums[0, held.group] > 0
+                cells, (kept, group) = cells[some], np.unique(held.group[some], return_inverse=True)
+                held = HeldSums(group.reshape(-1), held.sums[:, kept])
+        total = None if above is None else above.values.astype(np.float64)
+        places, said, precision, touched = list[npt.NDArray[np.int32]](), list[IntArray](), list[float](), []
+        single, own = 0.0, np.zeros((0, 0), np.int64)
+        for query, variance in self.asked.queries(index).items():
+            if query.name == DETAILED:
+                single, own = 1.0 / variance, self.asked.measured(index, query, nodes, cells)
+                touched.append(AnswersAsked(index, query.name, nodes, cells, own))
+                continue
+            answers, place = np.unique(query.answers_of(cells), return_inverse=True)
+            values = self.asked.measured(index, query, nodes, answers)
+            touched.append(AnswersAsked(index, query.name, nodes, answers, values))
+            places.append(place.reshape(-1).astype(np.int32))
+            said.append(values)
+            precision.append(1.0 / variance)
+        joined = np.stack(places) if places else np.zeros((0, len(cells)), np.int32)
+        return SupportFamily(cells, joined, said, np.array(precision), single, own, total, held), touched
+
+
+_Solved = tuple[list[Sparse], Residuals, Programs, list[AnswersAsked]]
+
+
+def descend_on_supports(descent: SupportDescent, ties: KeyedSource, executor: Executor | None = None) -> OnSupports:
+    """Whole histograms of all nodes, family by family from the root.
+
+    ``ties``: under whose key every family has a stream of its own, which breaks the ties of rounding. ``executor``:
+    threads that work on families; the result is the same. Raises `Contradiction` naming the family's first node where
+    a program is not solved.
+    """
+    tree = descent.tree
+    exact = () if descent.tied is None else (descent.tied.query,)
+    solve = partial(_family, descent, ties, chain(descent.schema, exact))
+    levels = [[solve(0, (slice(0, 1), None))]]
+    for index in range(1, tree.n_levels):
+        above = [node for family in levels[-1] for node in family[0]]
+        families = tree.families(index - 1)
+        tasks = [
+            (slice(int(start), int(start + size)), parent)
+            for parent, start, size in zip(above, families.starts, families.sizes, strict=True)
+        ]
+        levels.append(list(map_ordered(partial(solve, index), tasks, executor)))
+    every = [family for level in levels for family in level]
+    variances = [variance for index in range(tree.n_levels) for variance in descent.asked.queries(index).values()]
+    residuals = Residuals.together([family[1] for family in every])
+    certificate = certify([residuals], np.array(variances), nonnegative=True, tolerance=FAMILY_TOLERANCE)
+    return OnSupports(
+        [node for family in every for node in family[0]],
+        certificate,
+        Programs.together([family[2] for family in every]),
+        [one for family in every for one in family[3]],
+    )
+
+
+def _family(
+    descent: SupportDescent, ties: KeyedSource, groups: list[Query], index: int, task: tuple[slice, Sparse | None]
+) -> _Solved:
+    nodes, above = task
+    count = nodes.stop - nodes.start
+    if above is not None and not len(above.cells):
+        nothing = Sparse(np.zeros(0, np.int64), np.zeros(0))
+        return [nothing] * count, residuals_of_nothing(count, 1), Programs(0, 0, 0, 0), []
+    family, touched = descent.family(index, nodes, above)
+    try:
+        solved, lacking = family.solve()
+    except ProjectionError as error:
+        raise Contradiction(descent.tree.level(index).start + nodes.start, f"it and its siblings: {error}") from None
+    net = network(solved.x, family.total, [query.answers_of(family.cells) for query in groups])
+    whole: FloatArray = np.asarray(
+        descent.rounding.for_families()(net, ties.spawn("rounding", str(index), str(nodes.start))), np.float64
+    )
+    found = [Sparse(family.cells[own > 0], own[own > 0]) for own in whole]
+    programs = Programs(1, solved.x.size, solved.rounds, solved.rounds)
+    return found, lacking, programs, touched

@@ -1,0 +1,1 @@
+"""Households and persons together: one family's program, whole numbers that can be dealt into households."""

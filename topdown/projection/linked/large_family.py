@@ -1,0 +1,242 @@
+"""Families of many cells: the program of a root, or of the children of a large parent, without a matrix of the cells.
+
+The same primal-dual active set as `topdown.projection.histograms.family_kernel`, its rows held
+by the method of multipliers.
+What differs is how a child's equations on its free cells are solved: its information is a diagonal D (answers in which
+one cell counts) and few other answers and rows A with weights S, so that
+
+    (D + A' S A)^-1 = D^-1 - D^-1 A' R (1 + R A D^-1 A' R)^-1 R A D^-1,   R = S^(1/2)      (Woodbury 1950),
+
+and the sums' multipliers by conjugate gradients, in which no matrix of the parent's cells is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from topdown.errors import ProjectionError
+from topdown.geography.tree import FloatArray
+from topdown.projection.histograms.families import Solved
+
+if TYPE_CHECKING:
+    from topdown.linked.universe import BoolArray
+    from topdown.projection.linked.linked_family import LinkedFamily
+
+_SIGN, _ROUNDING = 1e-10, 2.0**-46
+"""What counts as a wrong sign, in units of the noise; and what rounding may be of the largest term."""
+
+_WEIGHT = 1e2
+"""What a held row adds along itself, in units of the child's largest information."""
+
+_MOST_ROUNDS, _PATIENCE, _MOST_STEPS, _MOST_REFINEMENTS = 400, 5, 600, 6
+_LEFT = 1e-13
+"""What may be left of the sums, as a part of what they lacked, when conjugate gradients end."""
+
+_ENOUGH = 1e-12
+"""Change of a solution, in units of the noise, that is refined no further."""
+
+
+class _FreeEquations(NamedTuple):
+    """A child's equations on its free cells ``index``: 1/D, R A of the rows that weigh (sparse, weights x free), and
+    the factor of 1 + R A D^-1 A' R."""
+
+    index: Any
+    spread: FloatArray
+    weighed: Any
+    factor: Any
+
+    def apply(self, vector: FloatArray) -> FloatArray:
+        """The inverse of the information times a vector, both of the free cells."""
+        from scipy.linalg import cho_solve
+
+        own = vector * self.spread
+        if not self.weighed.shape[0]:
+            return own
+        return np.asarray(own - self.spread * (self.weighed.T @ cho_solve(self.factor, self.weighed @ own)))
+
+
+class _WhileSolved:
+    """A family while it is solved: which cells are free, which rows are held at which side, with which multipliers."""
+
+    def __init__(self, family: LinkedFamily) -> None:
+        from scipy import sparse
+
+        self.family, self.rows = family, family.rows.conditions()
+        self.g, self.diagonal = family.measured.g(), family.measured.diagonal()
+        measured, count = family.measured, len(self.g)
+        self.d = np.tile(measured.prior, (count, 1))
+        parts, weights = [], []
+        for answer, precision in zip(measured.answers, measured.precision.T, strict=True):
+            inside = np.flatnonzero(answer >= 0)
+            _, place, size = np.unique(answer[inside], return_inverse=True, return_counts=True)
+            alone = size[place] == 1
+            self.d[:, inside[alone]] += precision[:, None]
+            found, place = np.unique(place[~alone], return_inverse=True)
+            shape = (len(found), len(answer))
+            parts.append(sparse.csr_array((np.ones(len(place)), (place, inside[~alone])), shape=shape))
+            weights.append(np.repeat(precision[:, None], len(found), axis=1))
+        self.sums = sparse.vstack([*parts, sparse.csr_array(self.rows.rows)], format="csr")
+        self.precision = np.concatenate([*weights, np.zeros((count, 0))], axis=1)
+        if (self.d <= 0).any():
+            raise ProjectionError("a family's program was not solved: what was measured does not determine it")
+        self.weight = _WEIGHT * self.diagonal.max(axis=1)
+        self.free = self.rows.allowed.copy()
+        self.side = np.where(self.rows.low == self.rows.high, 2, 0)
+        self.others = np.zeros(self.rows.low.shape)
+        self.stale = np.ones(count, np.bool_)
+        self.children: list[_FreeEquations] = [None] * count  # type: ignore[list-item]
+        self.x, self.multiplier = np.zeros_like(self.g), np.zeros(self.g.shape[1])
+
+    def push(self, x: FloatArray) -> FloatArray:
+        """What every row adds to the equations (children x rows)."""
+        held = self.side != 0
+        bound = np.where(self.side > 0, self.rows.high, self.rows.low)
+        missing = np.where(held, np.where(held, bound, 0.0) - x @ self.rows.rows.T, 0.0)
+        return np.asarray(np.where(held, self.others + self.weight[:, None] * missing, 0.0))
+
+    def slope(self, x: FloatArray, push: FloatArray) -> FloatArray:
+        """P x - g - rows' push (children x cells)."""
+        measured = self.sums[: self.precision.shape[1]]
+        own = (measured.T @ (self.precision.T * (measured @ x.T))).T
+        return np.asarray(self.d * x + own - self.g - push @ self.rows.rows)
+
+    def refresh(self) -> None:
+        """The equations of the children whose free cells or held rows have changed."""
+        from scipy.linalg import cho_factor
+
+        for c in np.flatnonzero(self.stale).tolist():
+            index = np.flatnonzero(self.free[c])
+            weights = np.concatenate([self.precision[c], np.where(self.side[c] != 0, self.weight[c], 0.0)])
+            own = self.sums[:, index]
+            used = np.flatnonzero((weights > 0) & (np.diff(own.indptr) > 0))
+            weighed = own[used] * np.sqrt(weights[used])[:, None]
+            weighed = weighed.tocsr()
+            spread = 1.0 / self.d[c, index]
+            gram = np.asarray(((weighed * spread) @ weighed.T).todense())
+            gram[np.diag_indices(len(gram))] += 1.0
+            factor = cho_factor(gram) if len(gram) else None
+            self.children[c] = _FreeEquations(index, spread, weighed, factor)
+        self.stale[:] = False
+
+    def solve(self) -> None:
+        """``x`` and ``multiplier`` for the free cells and held rows, refined until what is left is rounding."""
+        total = self.family.total
+        self.x = np.where(self.free, self.x, 0.0)
+        unit, last = np.sqrt(self.diagonal), np.inf
+        for _ in range(_MOST_REFINEMENTS):
+            lacks = self.multiplier - self.slope(self.x, self.push(self.x))
+            change = np.zeros_like(self.x)
+            for c, child in enumerate(self.children):
+                change[c, child.index] = child.apply(lacks[c, child.index])
+            if total is not None:
+                step = self._conjugate(total - (self.x + change).sum(axis=0))
+                self.multiplier += step
+                for child, own in zip(self.children, change, strict=True):
+                    own[child.index] += child.apply(step[child.index])
+            self.x += change
+            worst = float((np.abs(change) * unit).max(initial=0.0))
+            if worst < _ENOUGH or worst > last / 4:
+                break
+            last = worst
+
+    def _conjugate(self, left: FloatArray) -> FloatArray:
+        """The multipliers' step by which the children's sums change by ``left`` (cells,)."""
+        scale = np.zeros(len(left))
+        for child in self.children:
+            scale[child.index] += child.spread
+        able = scale > 0
+        scale[~able] = 1.0
+        left = np.where(able, left, 0.0)
+        found = np.zeros_like(left)
+        towards = left / scale
+        step, size = towards.copy(), float(left @ towards)
+        enough = _LEFT**2 * size
+        for _ in range(_MOST_STEPS):
+            if size <= enough:
+                break
+            turned = np.zeros_like(left)
+            for child in self.children:
+                turned[child.index] += child.apply(step[child.index])
+            length = size / float(step @ turned)
+            found += length * step
+            left = left - length * turned
+            towards = left / scale
+            size, last = float(left @ towards), size
+            step = towards + size / last * step
+        return found
+
+    def change_minds(self, *, single: bool) -> int:
+        """How many cells and rows are on the wrong side; they are moved to the other, all of them or only the last."""
+        rows, push = self.rows, self.push(self.x)
+        lack = self.slope(self.x, push) - self.multiplier
+        unit = np.sqrt(self.diagonal)
+        most = np.abs(self.x).max(axis=1, keepdims=True)
+        terms = np.abs(self.g) + np.abs(self.multiplier) + self.diagonal * most
+        negative = self.free & (self.x * unit < -_SIGN - _ROUNDING * most * unit)
+        growing = rows.allowed & ~self.free & (lack < -_SIGN * unit - _ROUNDING * terms)
+        wrong: BoolArray = negative | growing
+        answers = self.x @ rows.rows.T
+        strongest = np.sqrt(self.weight / _WEIGHT)[:, None]
+        slack = _SIGN / strongest + _ROUNDING * most * self.x.shape[1]
+        least = slack * self.weight[:, None] + _SIGN * strongest
+        to = np.where(answers < rows.low - slack, -1, np.where(answers > rows.high + slack, 1, 0))
+        to = np.where(self.side == -1, np.where(push < -least, 0, -1), to)
+        to = np.where(self.side == 1, np.where(push > least, 0, 1), to)
+        to = np.where(self.side == 2, 2, to)
+        moved = to != self.side
+        count = int(wrong.sum() + moved.sum())
+        if single and count:
+            cells, held = np.argwhere(wrong), np.argwhere(moved)
+            wrong, moved = np.zeros_like(wrong), np.zeros_like(moved)
+            if len(held):
+                moved[tuple(held[-1])] = True
+            else:
+                wrong[tuple(cells[-1])] = True
+        self.free ^= wrong
+        self.side = np.where(moved, to, self.side)
+        self.others[moved] = 0.0
+        self.stale |= wrong.any(axis=1) | moved.any(axis=1)
+        return count
+
+    def give_back(self) -> None:
+        """Where no child has a cell left that the parent has, all have it again."""
+        none = ~self.free.any(axis=0)
+        if none.any():
+            back = self.rows.allowed & none & ~self.free
+            self.free |= back
+            self.stale |= back.any(axis=1)
+
+    def missing(self) -> float:
+        """What held rows lack at most, in units of what they may."""
+        slack = _SIGN / np.sqrt(self.weight / _WEIGHT) + _ROUNDING * np.abs(self.x).max(axis=1) * self.x.shape[1]
+        off = np.abs(self.push(self.x) - self.others) / self.weight[:, None] / slack[:, None]
+        return float(np.where(self.side != 0, off, 0.0).max(initial=0.0))
+
+
+def solve_large(family: LinkedFamily) -> Solved:
+    """The solution of a family's program. Raises `ProjectionError` where it is not found."""
+    state = _WhileSolved(family)
+    fewest, patience, rounds, tied = np.iinfo(np.int64).max, _PATIENCE, 0, family.total is not None
+    while rounds < _MOST_ROUNDS:
+        rounds += 1
+        state.refresh()
+        state.solve()
+        wrong = state.change_minds(single=patience == 0)
+        if wrong == 0:
+            done = state.missing() <= 1.0
+            state.others = state.push(state.x)
+            if done:
+                x = np.maximum(state.x, 0.0)
+                if family.total is not None:
+                    x[np.argmax(x, axis=0), np.arange(x.shape[1])] += family.total - x.sum(axis=0)
+                return Solved(x, state.multiplier, state.others, rounds)
+            fewest, patience = np.iinfo(np.int64).max, _PATIENCE
+        elif wrong < fewest:
+            fewest, patience = wrong, _PATIENCE
+        elif patience > 0:
+            patience -= 1
+        if tied:
+            state.give_back()
+    raise ProjectionError("a family's program was not solved: its conditions contradict each other")

@@ -1,0 +1,263 @@
+"""One family of nodes with households and persons: what was measured, and what must hold, on the parent's cells.
+
+With the parent's whole solution X, the answers y_cq of the children c to partial queries q (every cell counts in one
+answer of a query, or in none) and their precisions w_cq,
+
+    min  sum_c sum_q 1/2 w_cq |B_q x_c - y_cq|^2   s.t.  sum_c x_c = X,  x >= 0,  low_c <= rows x_c <= high_c:
+
+the family's program of histograms, whose engine and certificate it shares. The rows are those of the members of
+households (`topdown.linked.member_groups`), the number of units, where it is public, and a facility's persons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.errors import ConfigError
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
+from topdown.measurements.measurements import Answers
+from topdown.projection.check.certificate import Residuals
+from topdown.projection.conditions import Rows
+from topdown.projection.histograms.families import Family, Solved, optimality_of, solve_compiled
+from topdown.projection.histograms.precision_kernel import add_said, add_slope
+from topdown.projection.histograms.precision_matrices import Gathered
+from topdown.projection.linked.large_family import solve_large
+from topdown.wording import shown
+
+_MOST_QUERIES = 62
+_LARGE = 1200
+"""Cells beyond which no matrix of them is made."""
+
+_PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-4, 1e-8
+"""The precision, as a part of the least and of the greatest that was measured, of the rule for cells that no detailed
+query covers: the parent's are shared out evenly."""
+
+
+class FamilyRows(NamedTuple):
+    """The rows of nodes on some cells: ``coefficients`` (rows x cells), ``low`` and ``high`` (nodes x rows), and which
+    cells are ``allowed`` (nodes x cells). The first rows, ``members`` of them, are the members'."""
+
+    coefficients: FloatArray
+    low: FloatArray
+    high: FloatArray
+    allowed: npt.NDArray[np.bool_]
+    members: int
+
+    @classmethod
+    def of(cls, universe: Universe, figures: PublicFigures, cells: IntArray) -> FamilyRows:
+        """Those of the nodes of ``figures``."""
+        rows, nodes = universe.compositions.rows, len(figures.facilities)
+        household, group, facility = universe.is_household(cells), universe.group_of(cells), universe.facility_of(cells)
+        members = np.zeros((len(rows.equal), len(cells)))
+        members[:, household] = rows.of_class[:, universe.compositions.class_of(cells[household])]
+        members[:, group >= 0] = rows.of_group[:, group[group >= 0]]
+        counted = [number for number, one in enumerate(universe.facilities) if one.counted]
+        kinds = (facility == np.array(counted, np.int64)[:, None]).astype(np.float64)
+        found = [members, kinds]
+        low = [np.zeros((nodes, len(members))), figures.facilities.astype(np.float64)]
+        high = [np.where(rows.equal, 0.0, np.full((nodes, len(members)), np.inf)), np.full(low[1].shape, np.inf)]
+        if figures.units is not None:
+            found.append(universe.is_unit(cells).astype(np.float64)[None])
+            low.append(figures.units.astype(np.float64)[:, None])
+            high.append(low[-1])
+        allowed = np.ones((nodes, len(cells)), np.bool_)
+        for inside, there in zip(kinds > 0, figures.facilities.T, strict=True):
+            allowed[:, inside] &= (there > 0)[:, None]
+        return cls(
+            np.concatenate(found), np.concatenate(low, axis=1), np.concatenate(high, axis=1), allowed, len(members)
+        )
+
+    def conditions(self) -> Rows:
+        """What the engine takes: rows that are about any cell, their largest coefficient 1."""
+        largest = np.abs(self.coefficients).max(axis=1, initial=0.0)
+        kept = largest > 0
+        scale = largest[kept]
+        rows = np.ascontiguousarray(self.coefficients[kept] / scale[:, None])
+        return Rows(self.allowed, rows, self.low[:, kept] / scale, self.high[:, kept] / scale)
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedAnswers:
+    """What was measured at the nodes of a level: query to `Answers`, values (nodes x answers) and variance (nodes,).
+
+    Raises `ConfigError` for exact answers, which nothing here holds.
+    """
+
+    answers: Mapping[LinkedQuery, Answers]
+    n_nodes: int
+
+    def __post_init__(self) -> None:
+        if len(self.answers) > _MOST_QUERIES:
+            raise ConfigError(f"{len(self.answers)} queries of one level; ask at most {_MOST_QUERIES}")
+        for query, (_, variance) in self.answers.items():
+            if (np.asarray(variance) == 0).any():
+                raise ConfigError(
+                    f"query {shown(query.name)} is exact; of linked tables only units and facilities can be: give it a "
+                    "share of the budget"
+                )
+
+    @cached_property
+    def precision(self) -> FloatArray:
+        """(nodes x queries), 0 where a query was not asked."""
+        found = [np.where(np.isfinite(variance), 1.0 / variance, 0.0) for _, variance in self.answers.values()]
+        return np.stack(found, axis=1) if found else np.zeros((self.n_nodes, 0))
+
+    def on(self, nodes: slice, cells: IntArray, total: FloatArray | None) -> MeasuredCells:
+        """What was measured of ``nodes``, numbered from the level's first, on ``cells``."""
+        count, precision = nodes.stop - nodes.start, self.precision[nodes]
+        answers = np.stack([query.answers_of(cells) for query in self.answers] or [np.zeros((0, len(cells)), np.int64)])
+        said = []
+        covered = np.zeros(len(cells), np.bool_)
+        for number, (query, (values, _)) in enumerate(self.answers.items()):
+            inside = answers[number] >= 0
+            own = np.zeros((count, len(cells)))
+            own[:, inside] = np.asarray(values[nodes])[:, answers[number][inside]]
+            own[precision[:, number] == 0] = 0.0
+            said.append(own)
+            if query.query.kept == query.query.schema.names and (precision[:, number] > 0).all():
+                covered |= inside
+        made = precision[precision > 0]
+        least, greatest = (float(made.min()), float(made.max())) if len(made) else (1.0, 1.0)
+        prior = np.where(covered, 0.0, max(_PRIOR_OF_LEAST * least, _PRIOR_OF_GREATEST * greatest))
+        share = np.zeros(len(cells)) if total is None else total / count
+        return MeasuredCells(answers, said, precision, prior, share)
+
+
+class MeasuredCells(NamedTuple):
+    """What was measured of some nodes on some cells.
+
+    ``answers`` (queries x cells): the answer in which a cell counts, -1 for none; ``said``: of every query what was
+    measured of that (nodes x cells); ``precision`` (nodes x queries); ``prior`` (cells,): the precision of the rule
+    that a cell has its ``share`` (cells,), 0 where a detailed query was asked.
+    """
+
+    answers: IntArray
+    said: list[FloatArray]
+    precision: FloatArray
+    prior: FloatArray
+    share: FloatArray
+
+    def gathered(self) -> tuple[Gathered, npt.NDArray[np.int32]]:
+        """The information matrices as `Family` has them, a number per pattern of the queries in which two cells agree,
+        and the pattern (cells x cells) of every pair."""
+        cells = len(self.prior)
+        code = np.zeros((cells, cells), np.int64)
+        for number, answer in enumerate(self.answers):
+            code |= ((answer[:, None] == answer) & (answer >= 0)).astype(np.int64) << number
+        code[np.diag_indices(cells)] |= (self.prior > 0).astype(np.int64) << len(self.answers)
+        patterns, pattern = np.unique(code, return_inverse=True)
+        bits = ((patterns >> np.arange(len(self.answers) + 1)[:, None]) & 1).astype(np.float64)
+        strength = np.full((len(self.precision), 1), self.prior.max(initial=0.0))
+        table = np.concatenate([self.precision, strength], axis=1) @ bits
+        return Gathered(table, self.g()), pattern.reshape(cells, cells).astype(np.int32)
+
+    def g(self) -> FloatArray:
+        """The linear part of the program (nodes x cells)."""
+        found = np.tile(self.prior * self.share, (len(self.precision), 1))
+        for precision, said in zip(self.precision.T, self.said, strict=True):
+            add_said(np.ascontiguousarray(precision), said, found)
+        return found
+
+    def diagonal(self) -> FloatArray:
+        """The diagonal of the information matrices (nodes x cells)."""
+        return np.asarray(self.precision @ (self.answers >= 0) + self.prior)
+
+    def slope(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """P x - g at ``x`` (nodes x cells), query by query from what was measured, and the sizes of its terms."""
+        x = np.ascontiguousarray(x)
+        found, size = self.prior * (x - self.share), self.prior * (np.abs(x) + self.share)
+        for answer, precision, said in zip(self.answers, self.precision.T, self.said, strict=True):
+            room = np.empty(int(answer.max(initial=0)) + 1)
+            add_slope(x, answer, room, said, np.ascontiguousarray(precision), found, size)
+        return found, size
+
+
+class LinkedFamily(NamedTuple):
+    """A family's program: ``cells``, what was ``measured``, the parent's ``total`` (cells,), None for a root, and the
+    ``rows`` that hold of every child."""
+
+    cells: IntArray
+    measured: MeasuredCells
+    total: FloatArray | None
+    rows: FamilyRows
+
+    @classmethod
+    def of(
+        cls,
+        universe: Universe,
+        answers: LinkedAnswers,
+        figures: PublicFigures,
+        nodes: slice,
+        cells: IntArray,
+        total: FloatArray | None,
+    ) -> LinkedFamily:
+        """The program of ``nodes``, numbered from the first of their level, whose ``answers`` and ``figures`` these
+        are."""
+        rows = FamilyRows.of(universe, figures.at(nodes), cells)
+        return cls(cells, answers.on(nodes, cells, total), total, rows)
+
+    def given(self, counts: IntArray, held: npt.NDArray[np.bool_]) -> LinkedFamily:
+        """The program of the other cells where those that are ``held`` (cells,) have their ``counts`` (children x
+        cells)."""
+        left, own = ~held, counts[:, held].astype(np.float64)
+        answers, said, precision, prior, share = self.measured
+        rest = []
+        for answer, found in zip(answers, said, strict=True):
+            fixed = np.zeros((len(own), int(answer.max(initial=0)) + 2))
+            np.add.at(fixed.T, answer[held], own.T)
+            fixed[:, -1] = 0.0  # what counts in no answer
+            rest.append(np.ascontiguousarray(found[:, left] - fixed[:, answer[left]]))
+        measured = MeasuredCells(np.ascontiguousarray(answers[:, left]), rest, precision, prior[left], share[left])
+        coefficients, low, high, allowed, members = self.rows
+        fixed = own @ coefficients[:, held].T
+        rows = FamilyRows(coefficients[:, left], low - fixed, high - fixed, allowed[:, left], members)
+        return LinkedFamily(self.cells[left], measured, None if self.total is None else self.total[left], rows)
+
+    def dense(self) -> Family:
+        """The program as the engine of histograms takes it, with matrices (cells x cells)."""
+        known, pattern = self.measured.gathered()
+        return Family(self.cells, known, pattern, self.total, self.rows.conditions())
+
+    def solve(self) -> tuple[Solved, Residuals]:
+        """The solution, and how far it is from optimal. Raises `ProjectionError` where there is none."""
+        solved = solve_compiled(self.dense()) if len(self.cells) <= _LARGE else solve_large(self)
+        solved = self._fitted(solved)
+        return solved, self.check(solved)
+
+    def _fitted(self, solved: Solved) -> Solved:
+        """The solution with multipliers of the held rows, and then of the sums, moved to where the free cells'
+        equations ask for them.
+
+        An engine has them as a large weight times what a row lacks, of which rounding is too much where a cell is
+        known by little but the row.
+        """
+        rows, found = self.rows.conditions().rows, solved.rows.copy()
+        unit = 1.0 / np.sqrt(self.measured.diagonal())
+        lack = self.measured.slope(solved.x)[0] - solved.sums - found @ rows
+        for child, own in enumerate(found):
+            held, free = np.flatnonzero(own), np.flatnonzero(solved.x[child] > 0)
+            if len(held) and len(free):
+                scale = unit[child, free]
+                matrix = rows[np.ix_(held, free)].T * scale[:, None]
+                found[child, held] += np.linalg.lstsq(matrix, lack[child, free] * scale, rcond=1e-10)[0]
+        if self.total is None:
+            return solved._replace(rows=found)
+        # An equation of a cell and child weighs as 1 / precision: a cell that is known by little asks for most.
+        weight = np.where(solved.x > 0, unit**2, 0.0)
+        lack -= (found - solved.rows) @ rows
+        total = weight.sum(axis=0)
+        moved = np.divide((weight * lack).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+        return solved._replace(rows=found, sums=solved.sums + moved)
+
+    def check(self, solved: Solved) -> Residuals:
+        """How far ``solved`` is from optimal, by what was measured and not by how it was solved."""
+        nothing = Gathered(np.zeros((0, 0)), np.zeros((0, 0)))
+        program = Family(self.cells, nothing, np.zeros((0, 0), np.int32), self.total, self.rows.conditions())
+        return optimality_of(self.measured.slope(solved.x), self.measured.diagonal(), program, solved)

@@ -1,0 +1,206 @@
+"""A release of two linked tables: a folder each, and what both say together; written, and verified by a receiver.
+
+``public/`` has a folder for each table, which is a release of its own, ``link.json`` (what measuring both guarantees
+to a person and to a household, how persons belong to households, the digest of each table's manifest) and
+``units.parquet`` (what is published exactly of every unit).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from topdown.errors import DataError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray
+from topdown.linked.impossible import CountedCells, counted_at
+from topdown.linked.link_text import facts_of, universe_of
+from topdown.linked.universe import Universe
+from topdown.machine.files import file_digest
+from topdown.privacy.linked_units import LinkedGuarantee
+from topdown.release.manifest import MALFORMED, MANIFEST
+from topdown.release.published import read_release
+from topdown.release.verified import verify_release
+from topdown.release.whole_counts import Release
+from topdown.tables.tidy import write_json
+from topdown.wording import FETCH, shown, shown_path
+from topdown.workload.schema import Schema
+
+LINK, UNITS = "link.json", "units.parquet"
+_VERSION = "1.0"
+
+
+@dataclass(frozen=True)
+class LinkSaid:
+    """What the release of two tables says beside them: its ``title``, how its tables are linked (``schemas`` by table,
+    arguments of `Schema.from_mapping`, and the ``link`` as a configuration has it), what both guarantee, and the name
+    of their ``noise``."""
+
+    title: str
+    schemas: Mapping[str, Mapping[str, Any]]
+    link: Mapping[str, Any]
+    guarantee: LinkedGuarantee
+    noise: str | None
+
+    @property
+    def universe(self) -> Universe:
+        """The universe of both tables."""
+        return universe_of({name: Schema.from_mapping(**given) for name, given in self.schemas.items()}, self.link)
+
+
+def write_link(
+    public: Path, said: LinkSaid, geography: Geography, units: IntArray | None, facilities: IntArray
+) -> None:
+    """Write, into the folder of a release whose tables are there, what both say together, and what is public of every
+    node: ``units`` (nodes,), None where they are not told, and ``facilities`` (nodes x kinds that are counted)."""
+    universe = said.universe
+    kinds = [one.name for one in universe.facilities if one.counted]
+    columns = {"geoid": geography.identifiers, **({} if units is None else {"units": pa.array(units)})}
+    columns |= {f"facilities: {name}": pa.array(facilities[:, k]) for k, name in enumerate(kinds)}
+    pq.write_table(pa.table(columns), public / UNITS, compression="zstd")
+    invariants = [*(["units"] if units is not None else []), *(f"facilities: {name}" for name in kinds)]
+    write_json(
+        public / LINK,
+        {
+            "schema_version": _VERSION,
+            "title": said.title,
+            "statement": said.guarantee.describe(),
+            "guarantee": said.guarantee.to_dict(),
+            "invariants": [
+                f"{name} of every unit, which is published exactly and not protected" for name in invariants
+            ],
+            "schemas": said.schemas,
+            "link": said.link,
+            "noise": said.noise,
+            "tables": {name: {"manifest_sha256": file_digest(public / name / MANIFEST)} for name in universe.names},
+            "files": {UNITS: {"sha256": file_digest(public / UNITS), "bytes": (public / UNITS).stat().st_size}},
+        },
+    )
+
+
+def is_linked_release(public: Path) -> bool:
+    """Whether the folder ``public`` says that it holds a release of two linked tables."""
+    return (public / LINK).is_file()
+
+
+def linked_noise(public: Path) -> object:
+    """The name of the noise that the release of two tables in ``public`` was made from; None where it has none."""
+    try:
+        return _link_of(public)["noise"]
+    except DataError:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedVerified:
+    """A release of two tables that is whole: its ``releases`` by table, the SHA-256 of link.json, and the impossible
+    and improbable ``results`` of both tables by level (``level, result, impossible, among, found``)."""
+
+    releases: Mapping[str, Release]
+    sha256: str
+    results: pd.DataFrame
+
+    @property
+    def impossible(self) -> int:
+        """At how many nodes a result is impossible."""
+        return int(self.results.loc[self.results["impossible"], "found"].sum())
+
+
+def verify_linked(public: str | Path) -> LinkedVerified:
+    """Make sure that ``public`` holds a whole release of two linked tables, as `verify_release` does of each, that they
+    are the two that link.json names and of the same units, and that they keep what is public of these; and count
+    results that are impossible or improbable.
+
+    Raises `DataError` that names the file, or the unit, at fault. An impossible result is counted, and no error.
+    """
+    folder = Path(public)
+    said = _link_of(folder)
+    try:
+        universe = universe_of(
+            {name: Schema.from_mapping(**given) for name, given in said["schemas"].items()}, said["link"]
+        )
+        digests = {name: said["tables"][name]["manifest_sha256"] for name in universe.names}
+        units = said["files"][UNITS]["sha256"]
+    except MALFORMED as error:
+        raise DataError(f"{shown_path(folder / LINK)}: is not what was written: {error}; {FETCH}") from None
+    releases = {}
+    for name, digest in digests.items():
+        if verify_release(folder / name).sha256 != digest:
+            raise DataError(f"{shown_path(folder / name)}: is not the table that {LINK} names; {FETCH}")
+        releases[name] = read_release(folder / name).release
+    if not (folder / UNITS).is_file() or file_digest(folder / UNITS) != units:
+        raise DataError(f"{shown_path(folder / UNITS)}: is not the file that {LINK} lists; {FETCH}")
+    households, persons = (releases[name] for name in universe.names)
+    if households.geography != persons.geography:
+        raise DataError(f"{shown_path(folder)}: both tables are of other units; {FETCH}")
+    _require_public(folder, universe, households, persons)
+    return LinkedVerified(
+        releases, file_digest(folder / LINK), linked_results(universe, households, persons, said["link"])
+    )
+
+
+def linked_results(universe: Universe, households: Release, persons: Release, link: Mapping[str, Any]) -> pd.DataFrame:
+    """Impossible and improbable results of the releases of both tables, made together or apart, by level: ``level,
+    result, impossible, among, found``."""
+    geography, facts, found = households.geography, facts_of(link), []
+    for index, level in enumerate(geography.levels):
+        nodes = geography.level_slice(level)
+        own, theirs = (CountedCells(*release.entries_of(nodes)) for release in (households, persons))
+        found += counted_at(universe, geography, index, own, theirs, facts)
+    return pd.DataFrame(found)
+
+
+def _require_public(folder: Path, universe: Universe, households: Release, persons: Release) -> None:
+    """Refuse tables with more households than units, or persons in facilities where there are none, or fewer than
+    facilities."""
+    geography = households.geography
+    try:
+        table = pq.read_table(folder / UNITS)
+        known = {name: table[name].to_numpy() for name in table.column_names if name != "geoid"}
+        same = table["geoid"].combine_chunks().cast(pa.string()).equals(geography.identifiers.cast(pa.string()))
+    except (pa.ArrowException, OSError, KeyError):
+        raise DataError(f"{shown_path(folder / UNITS)}: is not what was written; {FETCH}") from None
+    if not same:
+        raise DataError(f"{shown_path(folder / UNITS)}: its rows are not the units of both tables; {FETCH}")
+
+    def refuse(wrong: np.ndarray[Any, np.dtype[np.bool_]], said: str) -> None:
+        at = np.flatnonzero(wrong)
+        if len(at):
+            raise DataError(f"{geography.describe(int(at[0]))}: {said}; {FETCH}")
+
+    everywhere = slice(0, geography.n_nodes)
+    nodes, _, counts = households.entries_of(everywhere)
+    lived_in = np.bincount(nodes, counts, geography.n_nodes)
+    if "units" in known:
+        refuse(lived_in > known["units"], f"has more {universe.names[0]} than units")
+    nodes, cells, counts = persons.entries_of(everywhere)
+    kinds = universe.facility_of(universe.of_persons(cells))
+    for number, facility in enumerate(universe.facilities):
+        if facility.counted:
+            own = kinds == number
+            there = np.bincount(nodes[own], counts[own], geography.n_nodes)
+            facilities = known.get(f"facilities: {facility.name}", np.zeros(geography.n_nodes, np.int64))
+            refuse(
+                (there < facilities) | ((facilities == 0) & (there > 0)),
+                f"its {universe.names[1]} in {shown(facility.name)} do not fit its facilities",
+            )
+
+
+def _link_of(public: Path) -> dict[str, Any]:
+    path = public / LINK
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if found["schema_version"].split(".")[0] != _VERSION.split(".")[0]:
+            raise ValueError
+        _ = found["noise"], found["tables"], found["files"], found["schemas"], found["link"]
+    except (OSError, *MALFORMED):
+        raise DataError(f"{shown_path(path)}: describes no release of two tables of this version; {FETCH}") from None
+    return found
