@@ -1,7 +1,9 @@
 """Take the pictures of a study's report: docs/figures/report.png, report_findings.png and report_margins.png; and of
-the page of a release, release_page.png.
+the page of a release, release_page.png; of a study of two linked tables, linked_results.png and linked_errors.png.
 
-topdown study pipelines/us_counties_study.toml && python pipelines/figures/screenshots.py [PICTURE...]
+topdown study pipelines/us_counties_study.toml
+topdown study pipelines/persons_and_households_small.toml
+python pipelines/figures/screenshots.py [PICTURE...]
 
 docs/release_page.md has the commands that make the other page. Needs Chromium, and Pillow, which matplotlib brings. A
 picture begins at a section's title.
@@ -19,12 +21,15 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "output" / "us_counties_study" / "internal" / "report.html"
+LINKED_REPORT = ROOT / "output" / "persons_and_households_small" / "internal" / "report.html"
 RELEASE_PAGE = ROOT / "output" / "us_counties" / "page.html"
 PICTURES = {
     "report": (REPORT, "favoured", 460),
     "report_findings": (REPORT, "", 560),
     "report_margins": (REPORT, "coverage", 760),
     "release_page": (RELEASE_PAGE, "map", 1160),
+    "linked_results": (LINKED_REPORT, "impossible", 455),
+    "linked_errors": (LINKED_REPORT, "errors", 400),
 }
 """By the picture's name the page, the section, and the height in pixels at a width of 1,000."""
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import topdown as td
+from support.places import REPOSITORY, SMALL_DATA
 from topdown.linked.member_groups import MemberGroup, MembersTotal
 from topdown.linked.universe import Facility, Householder, Universe
 from topdown.workload.schema import Zero
@@ -189,3 +193,20 @@ def rhode_island(largest: int = 10) -> Universe:
         ),
         tuple(Facility(kind, ((("relationship", (kind,)),),)) for kind in kinds),
     )
+
+
+SMALL_LINKED = REPOSITORY / "pipelines" / "persons_and_households_small.toml"
+
+
+def configured(folder: Path, *changes: tuple[str, str]) -> Path:
+    """The small pipeline's file in ``folder``, its tables beside it, with texts replaced."""
+    for name in ("households.parquet", "persons.parquet", "blocks.csv"):
+        if not (folder / name).exists():
+            shutil.copy(SMALL_DATA / "ri_linked" / name, folder / name)
+    text = SMALL_LINKED.read_text().replace("../data/small/ri_linked/", "").replace("../output/", "")
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    path = folder / "run.toml"
+    path.write_text(text)
+    return path

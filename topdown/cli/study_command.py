@@ -28,12 +28,24 @@ def study(
     FILE is a file for `run` with a section \\[study]. Writes a directory internal/ with report.html,
     errors.parquet, rules.parquet, coverage.parquet, densities.parquet, batches.parquet and summary.json, which are as
     confidential as the table. Ctrl-C keeps the finished replicates and ends with exit code 130.
+
+    Of two linked tables (a section \\[link]), which need no section \\[study], it writes what solving both together
+    changes: report.html, results.parquet and errors.parquet; see docs/households.md.
     """
-    from topdown.config import load_study
+    from topdown.config import describes_linked, load_linked, load_study
     from topdown.machine.progress import Shown, Silent
     from topdown.pipeline import study as job
 
     set_logging(verbose)
+    if describes_linked(file):
+        from topdown.pipeline.linked import linked_study
+
+        with Shown(Terminal(quiet=quiet), linked_study.LINKED_STUDY_STAGES) as stages:
+            chosen = Silent() if quiet else stages
+            both = linked_study.study_linked(load_linked(file), output, chosen, workers=workers, replicates=replicates)
+        if both.stopped:
+            raise typer.Exit(INTERRUPTED)
+        return OUTLIVES_OUTPUT
     with Shown(Terminal(quiet=quiet), job.STAGES) as stages:
         chosen = Silent() if quiet else stages
         outcome = job.study(load_study(file), output, chosen, workers=workers, replicates=replicates)

@@ -111,6 +111,17 @@ class LinkedOutput(Output):
     """Write every household with its members, as records that tabulate to the release of both tables."""
 
 
+class LinkedStudyOptions(TomlSection):
+    """How `topdown study` compares both tables solved separately and together."""
+
+    replicates: int = Field(default=20, ge=1)
+    """How many times the noise is drawn."""
+    seed: int = 1
+    """The seed of the simulated noise, which makes a study repeatable. No release has it."""
+    public_input: bool = False
+    """Whether the tables are public already. If not, everything that the study writes is confidential."""
+
+
 class LinkedConfig(DerivationConfig):
     """A release of households and the persons in them, or of whatever else is nested so."""
 
@@ -119,6 +130,7 @@ class LinkedConfig(DerivationConfig):
             **DerivationConfig.not_in_fingerprint,
             "whether records are made of the numbers afterwards": ("output.linked_microdata",),
             "where the budget is accounted for": ("ledger",),
+            "how errors are simulated, which no release is made of": ("study",),
         }
     )
 
@@ -135,6 +147,7 @@ class LinkedConfig(DerivationConfig):
     """How persons belong to households; see docs/households.md."""
     output: LinkedOutput = LinkedOutput()
     ledger: LedgerOptions | None = None
+    study: LinkedStudyOptions = LinkedStudyOptions()
 
     @model_validator(mode="after")
     def _meant(self) -> LinkedConfig:

@@ -52,8 +52,8 @@ def load_config(path: str | Path) -> RunConfig:
         )
     if "link" in settings:
         raise ConfigError(
-            f"{shown_path(path)}: describes two linked tables (it has a section [link]), of which `topdown run` and "
-            "`topdown check` know; nothing else does yet"
+            f"{shown_path(path)}: describes two linked tables (it has a section [link]), of which `topdown run`, "
+            "`topdown check` and `topdown study` know; nothing else does yet"
         )
     return _validated(RunConfig, settings, Path(path))
 

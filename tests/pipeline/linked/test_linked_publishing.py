@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
-from support.places import REPOSITORY, SMALL_DATA, Command
+from support.linked import configured
+from support.places import SMALL_DATA, Command
 from topdown.config import LinkedConfig, load_linked
 from topdown.errors import BudgetError, ConfigError, CountsError, DataError
 from topdown.linked.record_faults import LinkedRows
@@ -29,22 +30,7 @@ from topdown.projection.check.certificate import Certificate
 from topdown.release.linked_release import verify_linked
 from topdown.release.whole_counts import SparseCounts
 
-SMALL = REPOSITORY / "pipelines" / "persons_and_households_small.toml"
 CERTIFICATE = Certificate(0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0)
-
-
-def configured(folder: Path, *changes: tuple[str, str]) -> Path:
-    """The small pipeline's file in ``folder``, its tables beside it, with texts replaced."""
-    for name in ("households.parquet", "persons.parquet", "blocks.csv"):
-        if not (folder / name).exists():
-            shutil.copy(SMALL_DATA / "ri_linked" / name, folder / name)
-    text = SMALL.read_text().replace("../data/small/ri_linked/", "").replace("../output/", "")
-    for before, after in changes:
-        assert before in text
-        text = text.replace(before, after)
-    path = folder / "run.toml"
-    path.write_text(text)
-    return path
 
 
 def true_rows(geography: td.Geography, config: LinkedConfig) -> LinkedRows:

@@ -56,7 +56,7 @@ def check_linked_tables(config: LinkedConfig, stages: Stages | None = None) -> L
     """Validate ``config``, its tables and its plans together; draw nothing and write nothing."""
     stages = stages or Silent()
     require_directory(config.output_path)
-    prepared = _prepare(config, stages)
+    prepared = prepare_linked(config, stages)
     journal = Journal(config.output_path / "internal", config.fingerprint(prepared.units), prepared.digest)
     require_left(_charged_to(config), journal, _events(config, prepared))
     return prepared
@@ -69,7 +69,7 @@ def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: 
     and confirms it; a run that is started again draws the same noise.
     """
     require_directory(directory)
-    prepared = _prepare(config, stages)
+    prepared = prepare_linked(config, stages)
     journal = Journal(directory / "internal", config.fingerprint(prepared.units), prepared.digest)
     charged, events = _charged_to(config), _events(config, prepared)
     require_left(charged, journal, events)
@@ -123,7 +123,8 @@ def _origin(config: RunConfig, prepared: LinkedPrepared, name: str, entry: Ledge
     return Origin(prepared.units, entry, notices=notices, noise=noise)
 
 
-def _prepare(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
+def prepare_linked(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
+    """Validate ``config``, its tables and its plans together, without asking what budget is left."""
     names = config.universe.names
     configs = {name: config.of_table(name) for name in names}
     with stages.stage("reading the tables"):

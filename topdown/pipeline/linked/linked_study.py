@@ -1,0 +1,189 @@
+"""A study of two linked tables: from the same noise solved separately and together, and compared with the true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from topdown.confidential.measure import measure
+from topdown.config import LinkedConfig
+from topdown.errors import ProjectionError
+from topdown.geography.geography import Geography
+from topdown.linked.impossible import CountedCells
+from topdown.linked.link_text import facts_of
+from topdown.linked.universe import PublicFigures, Universe
+from topdown.machine.files import make_folder, whole_file
+from topdown.machine.progress import Silent, Stages
+from topdown.measurements.measurements import Measurements
+from topdown.noise import KeyedSource, SeededSource
+from topdown.pipeline.confidential_folder import confidential_directory, writing
+from topdown.pipeline.derive import made_whole
+from topdown.pipeline.linked.linked_derive import LinkedDrawn, releases_of, solved_together
+from topdown.pipeline.linked.linked_draw import LinkedPrepared, prepare_linked
+from topdown.pipeline.study import StudyOutcome
+from topdown.projection.conditions import Limits
+from topdown.projection.limits import AnswerLimits
+from topdown.release.whole_counts import Release
+from topdown.studies.report.together import (
+    APART,
+    TOGETHER,
+    ByLevel,
+    LinkedComparison,
+    render_together,
+    together_summary,
+)
+from topdown.tables.tidy import write_parquet
+from topdown.workload import Query
+
+LINKED_STUDY_STAGES = 3
+"""How many stages `study_linked` has, for a progress bar."""
+
+RESULTS, ERRORS, REPORT = "results.parquet", "errors.parquet", "report.html"
+"""The files of a study of two linked tables."""
+
+
+def study_linked(
+    config: LinkedConfig,
+    output: Path | None = None,
+    stages: Stages | None = None,
+    *,
+    workers: int | None = None,
+    replicates: int | None = None,
+) -> StudyOutcome:
+    """Measure both tables of ``config`` many times, solve each measurement separately and together, and write how many
+    results are impossible and how large errors are, both ways, to ``output``/internal.
+
+    Leaves results.parquet and errors.parquet (`LinkedComparison`), and report.html. ``workers`` (threads) and
+    ``replicates`` stand in for the configuration's. An interrupt keeps the replicates that are finished. No budget is
+    spent. Raises `ConfigError` for an output directory that is public, and whatever a release would be refused for,
+    before the first replicate; `ProjectionError` where a replicate cannot be solved.
+    """
+    stages, options = stages or Silent(), config.study
+    directory = confidential_directory(config.output_path if output is None else output)
+    prepared = prepare_linked(config, stages)
+    comparison = _comparison(config, prepared)
+    wanted = options.replicates if replicates is None else replicates
+    finished = 0
+    with stages.stage(f"simulating {wanted:,} replicates"):
+        try:
+            for number in range(wanted):
+                for solved, releases in _solved(config, prepared, number, workers).items():
+                    comparison.add(number, solved, _by_level(releases))
+                finished = number + 1
+                stages.count(finished, wanted)
+        except KeyboardInterrupt:
+            if not finished:
+                stages.say("stopped   before the first replicate was finished: nothing was written")
+                raise
+            stages.say(f"stopped   after {finished:,} of {wanted:,} replicates, which are kept")
+        except ProjectionError as error:
+            raise ProjectionError(f"in replicate {finished}: {error}") from None
+    notice = "comparison with public counts" if options.public_input else "confidential comparison with the true counts"
+    summary = together_summary(
+        comparison,
+        title=config.title or " and ".join(config.universe.names),
+        notice=notice,
+        public_input=options.public_input,
+        replicates=finished,
+        seed=options.seed,
+        guarantee="\n".join(prepared.guarantee.describe()),
+    )
+    marks = {"notice": notice, "replicates": str(finished)}
+    with stages.stage("writing"), writing(directory):
+        make_folder(directory, private=True)
+        for name, frame in ((RESULTS, comparison.results()), (ERRORS, comparison.errors())):
+            write_parquet(directory / name, _batches(frame, finished, notice), marks, private=True)
+        with whole_file(directory / REPORT, private=True) as partial:
+            partial.write_text(render_together(summary), encoding="utf-8")
+    for name in (RESULTS, ERRORS, REPORT):
+        stages.say(f"wrote     {directory / name}")
+    if options.public_input:  # of confidential tables no number is told
+        for card in summary["cards"]:
+            for line in (card["headline"], *card["more"]):
+                stages.say(f"found     {line}")
+    kept = "it is a" if options.public_input else "keep it, it is a"
+    stages.say(f"next      open {directory / REPORT}; {kept} {notice}")
+    return StudyOutcome(directory, directory / REPORT, finished, wanted, finished < wanted)
+
+
+def _comparison(config: LinkedConfig, prepared: LinkedPrepared) -> LinkedComparison:
+    counts, queries = prepared.counts, {}
+    true = {name: counts.of_table(name) for name in prepared.plans}
+    for name, plan in prepared.plans.items():
+        asked = dict.fromkeys(query for level in plan.levels for query in plan.queries(level))
+        queries[name] = list(dict.fromkeys(Query.parse(query, true[name].schema) for query in asked))
+    levels = _levels(counts.geography)
+    truth = {name: [CountedCells(*one.part(nodes)) for nodes in levels] for name, one in true.items()}
+    return LinkedComparison(config.universe, counts.geography, truth, queries, facts_of(config.link))
+
+
+def _solved(
+    config: LinkedConfig, prepared: LinkedPrepared, number: int, workers: int | None
+) -> dict[str, Mapping[str, Release]]:
+    """The releases of both tables by how they were solved, from one replicate's noise."""
+    source, figures = SeededSource((config.study.seed, number)), prepared.counts.figures
+    measured = {
+        name: measure(prepared.counts.of_table(name), plan, source.spawn(name)) for name, plan in prepared.plans.items()
+    }
+    ties = KeyedSource(source.spawn("ties").read(32))
+    drawn = LinkedDrawn(measured, prepared.plans, {}, figures, prepared.guarantee, "", ties)
+    apart = {
+        name: made_whole(
+            config.of_table(name),
+            one,
+            None,
+            ties.spawn(name),
+            public_limits(config.universe, one, figures),
+            workers=workers,
+        )
+        for name, one in measured.items()
+    }
+    together = releases_of(config, drawn, solved_together(config, drawn, Silent(), workers=workers))
+    return {APART: apart, TOGETHER: together}
+
+
+def public_limits(universe: Universe, table: Measurements | Release, figures: PublicFigures) -> AnswerLimits | None:
+    """What is public of both tables as limits of the answers of one ``table`` alone: no more households than
+    units; persons in a facility at least as many as facilities, and none where there is none. Of a facility that is no
+    single answer to a query the most alone is limited, or nothing where no query tells it apart."""
+    schema, geography = table.schema, table.geography
+    found: dict[Query, Limits] = {}
+
+    def limits_of(query: Query) -> Limits:
+        shape = geography.n_nodes, query.n_answers
+        return found.setdefault(query, Limits(np.zeros(shape), np.full(shape, np.inf)))
+
+    if schema == universe.households:
+        if figures.units is not None:
+            limits_of(Query.parse("total", schema)).high[:, 0] = figures.units
+    else:
+        for column, facility in enumerate(one for one in universe.facilities if one.counted):
+            if len(facility.persons) > 1 or len(facility.persons[0]) > 1:
+                continue
+            ((name, categories),) = facility.persons[0]
+            query, there = Query.parse(name, schema), figures.facilities[:, column]
+            places = [query.labels().index(category) for category in categories]
+            limits_of(query).high[np.ix_(there == 0, places)] = 0
+            if len(places) == 1:
+                limits_of(query).low[:, places[0]] = there
+    return AnswerLimits(geography, schema, found) if found else None
+
+
+def _by_level(releases: Mapping[str, Release]) -> ByLevel:
+    return {
+        name: [CountedCells(*one.entries_of(nodes)) for nodes in _levels(one.geography)]
+        for name, one in releases.items()
+    }
+
+
+def _levels(geography: Geography) -> list[slice]:
+    return [geography.level_slice(level) for level in geography.levels]
+
+
+def _batches(frame: pd.DataFrame, replicates: int, notice: str) -> Iterator[pa.RecordBatch]:
+    marked = frame.assign(replicates=replicates, notice=notice)
+    yield from pa.Table.from_pandas(marked, preserve_index=False).combine_chunks().to_batches()
