@@ -49,6 +49,7 @@ ROUTES = {
     "studies/report/sections/coverage.py": {"dumps"},
     "pipeline/study.py": {"write_text"},  # these, and the page
     "pipeline/compare.py": {"write_text"},  # a page
+    "pipeline/linked/linked_study.py": {"write_text"},  # a page
     "research/statistic/released_statistic.py": {"write_text", "dumps"},
     "measurements/journal.py": {"write_text", "dumps"},
     "privacy/ledger_file.py": {"dumps"},
