@@ -19,6 +19,7 @@ import pytest
 import topdown as td
 from support.browser import data_of
 from support.command import topdown_command
+from support.on_spine import FILES, KINDS, LEVELS, QUERIES, TOTALS, districts, folder_with
 from support.places import SMALL_DATA
 from topdown.config import load_config
 from topdown.errors import DataError, GeographyError, TopdownError
@@ -27,83 +28,6 @@ from topdown.machine.files import file_digest
 from topdown.pipeline.run import run
 from topdown.privacy.ledger import Ledger
 from topdown.uncertainty.margins import linear_of
-
-KINDS = ("senate", "house", "voting")
-FILES = ("ri_pl94_2018_totals.csv", "ri_pl94_2018_blocks.csv", "ri_pl94_2018_persons.csv")
-GEOGRAPHY = """
-[geography]
-units = "ri_pl94_2018_blocks.csv"
-root = "44"
-root_level = "state"
-widths = { county = 5, tract = 11, "block group" = 12, block = 15 }
-names = "name"
-"""
-LEVELS = 'levels = ["county", "senate x county", "pieces x tract"]'
-SPINE = f"""
-[geography.spine]
-{LEVELS}
-areas = {{ senate = "senate.csv", house = "house.csv", voting = "voting.csv" }}
-cap = "none"
-"""
-TOTALS = f"""
-[input]
-path = "ri_pl94_2018_totals.csv"
-geoid = "block"
-cells = ["persons"]
-{GEOGRAPHY}{SPINE}
-[privacy]
-mechanism = "discrete-gaussian"
-rho = "1/10"
-
-[privacy.shares]
-state = "1/10"
-county = 0
-"senate x county" = "1/5"
-"pieces x tract" = "3/10"
-block = "2/5"
-
-[output]
-wide = true
-replicates = 2
-"""
-QUERIES = f"""
-[input]
-path = "ri_pl94_2018_persons.csv"
-geoid = "block"
-rows = "long"
-count = "persons"
-{GEOGRAPHY}{SPINE}
-[schema]
-votingage = ["17 and under", "18 and over"]
-hispanic = ["hispanic", "not hispanic"]
-
-[privacy]
-mechanism = "discrete-gaussian"
-rho = 1
-
-[privacy.shares]
-state = {{ total = "1/10" }}
-county = 0
-"senate x county" = {{ hispanic = "1/10", total = "1/10" }}
-"pieces x tract" = {{ detailed = "3/10" }}
-block = {{ detailed = "3/10", votingage = "1/10" }}
-
-[output]
-tables = ["votingage"]
-"""
-
-
-def folder_with(folder: Path, text: str) -> Path:
-    """The configuration ``text``, beside its tables."""
-    for name in FILES:
-        shutil.copy(SMALL_DATA / name, folder / name)
-    persons = pd.read_csv(folder / FILES[2], dtype={"block": str})
-    by = persons.groupby(["block", "votingage", "hispanic"], as_index=False)["persons"].sum()
-    by.to_csv(folder / FILES[2], index=False)
-    for kind in KINDS:
-        shutil.copy(SMALL_DATA / "ri_pl94_2018_districts" / f"{kind}.csv", folder / f"{kind}.csv")
-    (folder / "run.toml").write_text(text)
-    return folder / "run.toml"
 
 
 @pytest.fixture(scope="module")
@@ -120,12 +44,6 @@ def queries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def public(request: pytest.FixtureRequest) -> Path:
     folder: Path = request.getfixturevalue(request.param)
     return folder
-
-
-def districts() -> dict[str, dict[str, str]]:
-    """The district of every block, by kind."""
-    tables = {kind: pd.read_csv(SMALL_DATA / "ri_pl94_2018_districts" / f"{kind}.csv", dtype=str) for kind in KINDS}
-    return {kind: dict(zip(one["block"], one["district"].fillna(""), strict=True)) for kind, one in tables.items()}
 
 
 def published_geography() -> td.Geography:
@@ -476,9 +394,8 @@ def test_an_area_that_is_called_none_is_refused(tmp_path: Path, capsys: pytest.C
     assert "an area is called 'none', as what lies in none is" in capsys.readouterr().err
 
 
-def test_parts_and_studies_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(tmp_path, QUERIES, "--part-size", 100)
-    assert "noise is measured on a spine (geography.spine); leave that out" in capsys.readouterr().err
+def test_studies_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder_with(tmp_path, TOTALS)
     (tmp_path / "run.toml").write_text(TOTALS + "[study]\nreplicates = 4\n")
     assert topdown_command("study", tmp_path / "run.toml") != 0
     assert "a study simulates noise on the published geography" in capsys.readouterr().err

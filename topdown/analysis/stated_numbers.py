@@ -136,7 +136,7 @@ def stated_numbers(found: PublishedRelease, query: str | None = None, confidence
     release = tabulated_release(found.release) if on_spine else found.release
     table = _stated(release.schema, release.cells, release.layout, query, list(found.manifest.get("tables", {})))
     measurements = found.measurements
-    reason = measurements.reason_against(measurements.geography.levels)
+    reason = measurements.reason_against(measurements.published.levels)
     reason = reason or (_OF_BLOCKS if on_spine else no_margins(measurements))
     if reason is not None:
         return StatedNumbers(release, table, level, None, reason)

@@ -8,7 +8,7 @@ another tree, and areas of several kinds. All of these are unions of its leaves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -93,6 +93,19 @@ class UnitSums:
         """Whether ``values`` (nodes x columns) holds of all that makes up every unit, (units x columns)."""
         return np.logical_and.reduceat(values[self.node], self.starts[:-1], axis=0)
 
+    def top(self, level: str) -> UnitSums:
+        """The units down to ``level``."""
+        geography = self.geography.top(level)
+        entries = slice(0, int(self.starts[geography.n_nodes]))
+        return replace(self, geography=geography, of=self.of[entries], node=self.node[entries])
+
+    def of_first(self, nodes: int) -> UnitSums:
+        """The units down to the lowest level at which all are sums of the first ``nodes``; the root is one of these."""
+        beyond = self.of[self.node >= nodes]
+        if not len(beyond):
+            return self
+        return self.top(self.geography.levels[self.geography.tree.level_of(int(beyond[0])) - 1])
+
     def nodes_of(self, units: IntArray) -> Iterator[IntArray]:
         """The nodes of every one of ``units``."""
         starts = self.starts
@@ -110,9 +123,13 @@ class SpineGeography(Geography):
 
     published: Geography = field(kw_only=True)
     areas: Mapping[str, Geography] = field(kw_only=True)
+    whole: SpineGeography | None = field(kw_only=True, default=None)
+    """That of which this one has the upper levels, with what is published of sums of these."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.whole is not None:
+            return
         for other in (self.published, *self.areas.values()):
             places = np.sort(self._place_in(other))
             if other.n_leaves != self.n_leaves or not np.array_equal(places, np.arange(self.n_leaves)):
@@ -136,16 +153,33 @@ class SpineGeography(Geography):
     @cached_property
     def units(self) -> UnitSums:
         """The published units as sums of nodes."""
+        if self.whole is not None:
+            return self.whole.units.of_first(self.n_nodes)
         return UnitSums.of_leaves(self.published, self._place_in(self.published), self.tree)
 
     @cached_property
     def area_units(self) -> dict[str, UnitSums]:
-        """The root and the areas of every kind as sums of nodes."""
+        """The root and the areas of every kind as sums of nodes; the root alone, where not all areas are such sums."""
+        if self.whole is not None:
+            return {kind: units.of_first(self.n_nodes) for kind, units in self.whole.area_units.items()}
         found = {}
         for kind, whole in self.areas.items():
             area = whole.tree.parent[whole.tree.leaves] - whole.tree.level(1).start
             found[kind] = UnitSums.of_leaves(whole.top(whole.levels[1]), area[self._place_in(whole)], self.tree)
         return found
+
+    @property
+    def every_sum(self) -> dict[str, UnitSums]:
+        """All that is published as sums of nodes, by the names of the trees."""
+        return {PUBLISHED: self.units, **self.area_units}
+
+    def top(self, level: str) -> SpineGeography:
+        """The spine down to ``level``, with the published levels and the areas that are sums of its nodes."""
+        upper, whole = super().top(level), self if self.whole is None else self.whole
+        published = whole.units.of_first(upper.n_nodes).geography
+        return SpineGeography(
+            upper.levels, upper.tree, upper.identifiers, upper.names, published=published, areas=self.areas, whole=whole
+        )
 
     @cached_property
     def turned(self) -> SpineGeography:

@@ -223,8 +223,10 @@ class Measurements(ArrowTable):
         return self.top(self.geography.levels[-len(self.not_kept) - 1])
 
     def reason_against(self, levels: Iterable[str]) -> str | None:
-        """Why the errors of answers at ``levels`` are not known; None where their measurements were kept."""
-        missing = [level for level in self.not_kept if level in levels]
+        """Why the errors of answers at published ``levels`` are not known; None where their measurements were kept, on
+        a spine those of nodes that they are sums of."""
+        known, asked = self.kept.published.levels if self.not_kept else self.published.levels, {*levels}
+        missing = [level for level in self.published.levels[len(known) :] if level in asked]
         return (
             f"the release was made in parts, and its measurements of {listed(missing)} were not kept"
             if missing

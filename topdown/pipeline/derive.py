@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ from topdown.uncertainty.intervals import Intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.laws.known_noise import answer_noise, redrawn
 from topdown.wording import shown
-from topdown.workload.answer_tables import answer_tables, queries_of, stated_table
+from topdown.workload.answer_tables import AnswerTable, answer_tables, queries_of, stated_table
 
 _LARGE_TREE, _LARGE_FAMILY = 1 << 22, 1 << 18
 """Nodes of a tree, and children of a family, beyond which one projection is made after the other."""
@@ -162,12 +162,12 @@ def write_made(
 
 def as_published(measurements: Measurements, made: Projected) -> Projected:
     """What was ``made`` of ``measurements`` at the units that are published: on a spine these are sums of its nodes."""
-    units = published_sums(measurements.geography)
-    if units is None:
+    units, known = published_sums(measurements.geography), published_sums(measurements.kept.geography)
+    if units is None or known is None:
         return made
-    errors = error_sums(measurements)
+    errors = error_sums(measurements.kept)
     estimates = {
-        name: one if isinstance(one, WholeProjection) else estimates_at(units, one, errors)
+        name: one if isinstance(one, WholeProjection) else estimates_at(known, one, errors)
         for name, one in made.estimates.items()
     }
     return made._replace(estimates=estimates, release=made.release.at(units), of_tables=None)
@@ -247,7 +247,7 @@ def projected(
             give_back()
         return Projected({**estimates}, again, release)
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
-    asked = [*tables, *([stated_table(None, measurements.schema, tables)] if area_sums(measurements.geography) else [])]
+    asked = asked_tables(measurements, tables)
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
     method = method_named(options.method)
     require_whole(measurements)
@@ -288,6 +288,11 @@ def projected(
         order=order_by_level(measurements.geography.levels, whole.descent.order),
     )
     return Projected(beside, again, release, intervals)
+
+
+def asked_tables(measurements: Measurements, tables: Sequence[AnswerTable]) -> list[AnswerTable]:
+    """The tables whose estimates a release of several queries has: ``tables``, and what is stated of areas."""
+    return [*tables, *([stated_table(None, measurements.schema, tables)] if area_sums(measurements.geography) else [])]
 
 
 def _one_by_one(tree: Tree) -> bool:

@@ -53,7 +53,7 @@ from topdown.projection.upward_start import require_determined, start_of
 from topdown.release.layouts import row_columns
 from topdown.release.manifest import Origin
 from topdown.studies.methods import StudiedMethod
-from topdown.tables.geography_table import read_geography
+from topdown.tables.geography_table import read_as_written
 from topdown.tables.readers import changed
 from topdown.uncertainty.laws.known_noise import require_replicable
 from topdown.wording import joined, shown, shown_path
@@ -151,11 +151,11 @@ def draw(
         name = journal.configuration, journal.input
         record = record_of(config, geography, prepared.counts.schema, plan, name, where)
         folder, counts, units = folder_of(directory), prepared.counts, prepared.units
-        limits, limits_digest = prepared.limits, prepared.limits_digest
+        limits, limits_digest, areas = prepared.limits, prepared.limits_digest, prepared.areas
         with stages.stage("cutting the tree"):
             record = cut(counts, record, folder, begun.key, stages.count, limits)
         del prepared, counts  # With it go the counts, whose memory is wanted.
-        return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_digest)
+        return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_digest, areas)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
@@ -178,7 +178,8 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     if record is None or os.path.exists(directory / "public"):
         return None
     digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
-    name = config.fingerprint(units, limits_table, areas_digest(config)), digest
+    areas = areas_digest(config)
+    name = config.fingerprint(units, limits_table, areas), digest
     if name != (record.configuration, record.input):
         return None
     journal = Journal(directory / "internal", *name)
@@ -188,14 +189,14 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     if not cut_is_whole(folder, record, begun.key):
         return None
     held.enter_context(journal.locked())
-    geography, plan = read_geography(folder.geography), record.its_plan
+    geography, plan = read_as_written(folder.geography), record.its_plan
     reserve(charged_to(config), journal, plan.events(geography.levels), begun=True, title=config.title)
     stages.say(f"going on with a release in {record.n_parts:,} parts that was begun before: its noise is the same")
     record = renewed(record, config, geography)
     record.write(folder)
     notices = notices_of(config, plan, geography.levels, largest_gains(plan, geography))
     limits = read_limits(config, geography, record.its_schema)
-    return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_table)
+    return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_table, areas)
 
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:

@@ -134,7 +134,8 @@ def made_areas(
 ) -> list[AreaCounts]:
     """The areas of every kind that are published of what was made of ``measurements`` on a spine, with ``tables`` or
     without: of the ``release`` and the ``estimates`` of the spine's nodes."""
-    sums = area_sums(measurements.geography)
+    sums, known_sums = area_sums(measurements.geography), area_sums(measurements.kept.geography)
+    measurements = measurements.kept
     linear = next((one for one in estimates.values() if isinstance(one, Estimate | LinearAnswers)), None)
     if not sums or linear is None:
         return []
@@ -142,15 +143,16 @@ def made_areas(
     errors, found = error_sums(measurements), list[AreaCounts]()
     table = stated_table(release.cells if release.layout is EVERY_CELL else None, release.schema, tables)
     columns = [(column.query, column.answer) for column in table.columns]
-    for kind, units in sums.items():
+    for kind, all_units in sums.items():
+        units = known_sums[kind]  # those whose measurements were kept
         own, at = estimates_at(units, linear, errors), range(units.geography.tree.n_levels)
         laws, bounded = AnswerLaws.of(measurements, units) if known else None, None
         reach = Reach.of(measurements, output.confidence, laws) if output.margins else Reach(1.0 - output.confidence)
-        if laws is not None:
+        if laws is not None and units is all_units:
             find, of_columns, alpha = partial(estimated, table, own), laws.of_columns(columns), 1.0 - output.confidence
             bounded = Bounded(table, own, Intervals.of(find, of_columns, units.geography.tree, alpha), at)
         levels = at if output.margins else ()
-        found.append(AreaCounts(kind, table, release.at(units), own, reach, bounded, levels))
+        found.append(AreaCounts(kind, table, release.at(all_units), own, reach, bounded, levels))
     return found
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
+from topdown.geography.unit_sums import SpineGeography
 from topdown.machine.memory import about, available_memory, gibibytes, held_memory
 from topdown.machine.parallel import available_workers
 from topdown.machine.progress import Stages
@@ -211,13 +212,15 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     # One cell in so many has records in a child of the root, of another family above the parts, and anywhere, at most.
     above = max(_program(possible, families[k], 4 if k else 2) for k in range(level))
     below = max(_program(possible, families[k], 16) for k in range(level, tree.n_levels - 1))
-    entries = rows + int((np.diff(tree.level_offsets)[:-1] * (possible // 16 + 1)).sum())
+    beside = [one.tree for one in _published_trees(geography)]
+    trees = (tree, *beside)
+    entries = sum(rows + int((np.diff(one.level_offsets)[:-1] * (possible // 16 + 1)).sum()) for one in trees)
     columns = sum(len(one.columns) for one in answer_tables(config.output.tables, schema))
     disk = rows * 5 + 2 * uppermost + entries * (8 + csv * _ROW_AS_TEXT) + (1 << 20)
-    disk += tree.n_nodes * (12 + columns * (1 + 2 * csv))
-    by_node = 60 * tree.n_nodes
+    disk += sum(one.n_nodes for one in trees) * (12 + columns * (1 + 2 * csv))
+    by_node = 60 * sum(one.n_nodes for one in trees)
     kept = kept_levels(config, plan, geography, schema)
-    estimated = columns * int(tree.level_offsets[kept])
+    estimated = columns * (int(tree.level_offsets[kept]) + sum(one.n_nodes for one in beside))
     disk += _NUMBER_ON_DISK * sum(measured_numbers(plan, geography, schema)[:kept]) + _ESTIMATE_ON_DISK * estimated
     gathering = _NUMBERS_OF_A_COLUMN * _WORD * estimated
     if config.output.estimates:
@@ -229,6 +232,11 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
         worker=_WORKER + int(6.5 * largest) + below,
         disk=disk,
     )
+
+
+def _published_trees(geography: Geography) -> list[Geography]:
+    """The trees that are published of a spine's; none of another geography, which is published itself."""
+    return [geography.published, *geography.areas.values()] if isinstance(geography, SpineGeography) else []
 
 
 def _program(possible: int, children: int, one_in: int) -> int:

@@ -216,7 +216,7 @@ def _upper_levels(entries: Sequence[_Entry], schema: Schema, rows: int) -> Seque
 
 def require_all(published: Published) -> None:
     """Refuse measurements of which those of lower levels were not kept. Raises `DataError`."""
-    reason = published.measurements.reason_against(published.measurements.geography.levels)
+    reason = published.measurements.reason_against(published.measurements.published.levels)
     if reason is not None:
         raise DataError(
             f"{shown_path(published.public)}: {reason}: nothing can be derived from the other levels alone; make it "

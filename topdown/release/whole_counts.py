@@ -31,6 +31,11 @@ _BYTES_OF_COUNT = 18
 """Bytes for a cell at a node in a table of counts: the count, whether it is exact, and the work of adding up."""
 
 
+_ENTRIES_AT_ONCE, _READ, _BETWEEN = 1 << 24, 1 << 22, 1 << 12
+"""Of sums of nodes so many entries are added up at once; so many are read at once, about, and so many that are not
+asked for are read where they are between others."""
+
+
 class Fault(NamedTuple):
     """A count that is not allowed in a release: its node and cell, and what is wrong in words, or how much more its
     children have (``gap``).
@@ -58,6 +63,9 @@ class Held(Protocol):
     def entries(self, numbers: slice) -> tuple[IntArray, IntArray]:
         """The cells and counts of some entries."""
 
+    def at(self, units: UnitSums, n_cells: int) -> Held:
+        """The counts of ``units``, which are sums of the nodes."""
+
     def fault(self, tree: Tree, n_cells: int) -> Fault | None:
         """A count that is not allowed in a release; None where all are."""
 
@@ -80,6 +88,10 @@ class DenseCounts:
         rows, cells = np.nonzero(some)
         here = slice(numbers.start - int(self.starts[first]), numbers.stop - int(self.starts[first]))
         return cells[here], some[rows[here], cells[here]]
+
+    def at(self, units: UnitSums, n_cells: int) -> DenseCounts:
+        """As `Held` has it."""
+        return DenseCounts(units.summed(self.dense))
 
     def fault(self, tree: Tree, n_cells: int) -> Fault | None:
         """As `Held` has it. Raises `ProjectionError` for counts of another type or shape."""
@@ -118,6 +130,17 @@ class SparseCounts:
     def entries(self, numbers: slice) -> tuple[IntArray, IntArray]:
         """As `Held` has it."""
         return self.cells[numbers], self.counts[numbers]
+
+    def at(self, units: UnitSums, n_cells: int) -> SparseCounts:
+        """As `Held` has it."""
+        return SparseCounts.one_after_another([summed(self, units, n_cells, run) for run in sum_runs(self, units)])
+
+    @classmethod
+    def one_after_another(cls, parts: Sequence[SparseCounts]) -> SparseCounts:
+        """The entries of several tables, the nodes of one after those of another."""
+        sizes = np.concatenate([np.diff(one.starts) for one in parts])
+        cells, counts = (np.concatenate([getattr(one, name) for one in parts]) for name in ("cells", "counts"))
+        return cls(np.concatenate([[0], np.cumsum(sizes)]), cells, counts)
 
     def fault(self, tree: Tree, n_cells: int) -> Fault | None:
         """As `Held` has it."""
@@ -323,8 +346,7 @@ class Release(ArrowTable):
     def at(self, units: UnitSums) -> Release:
         """The counts of ``units``, which are sums of this release's nodes."""
         known = self.exactness is not None
-        counts = _summed(self, units) if self.held.dense is None else DenseCounts(units.summed(self.held.dense))
-        exact = (lambda: units.all_of(self.exact)) if known else None
+        exact, counts = (lambda: units.all_of(self.exact)) if known else None, self.held.at(units, self.schema.n_cells)
         return replace(self, geography=units.geography, held=counts, exactness=exact, margins={})
 
     @property
@@ -397,22 +419,49 @@ class Release(ArrowTable):
         return to_frame(wide_batches(self))
 
 
-def _summed(release: Release, units: UnitSums) -> SparseCounts:
-    """The entries of ``units``, level by level."""
-    n_cells, starts = release.schema.n_cells, release.starts
-    cells, counts = release.entries(slice(0, int(starts[-1])))
-    found: list[tuple[IntArray, IntArray]] = []
-    for begin, end in itertools.pairwise(units.starts[units.geography.level_offsets].tolist()):
-        node, of = units.node[begin:end], units.of[begin:end]
-        sizes = starts[node + 1] - starts[node]
-        entries = np.repeat(starts[node] - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
-        keys, place = np.unique(np.repeat(of, sizes) * n_cells + cells[entries], return_inverse=True)
-        total = np.zeros(len(keys), np.int64)
-        np.add.at(total, place.reshape(-1), counts[entries])
-        found.append((keys, total))
-    key, total = (np.concatenate(one) for one in zip(*found, strict=True))
-    unit, cell = np.divmod(key, n_cells)
-    return SparseCounts(np.searchsorted(unit, np.arange(units.geography.n_nodes + 1)), cell, total)
+def sum_runs(held: Held, units: UnitSums) -> list[slice]:
+    """``units`` in runs whose sums are found at once: of so many entries of ``held``, or a single unit of more."""
+    size = np.diff(held.starts)[units.node]
+    ends = np.concatenate([[0], np.cumsum(size)])[units.starts[1:]]
+    stops, begun = list[int](), 0
+    while not stops or stops[-1] < len(ends):
+        first = stops[-1] if stops else 0
+        stops.append(max(first + 1, int(np.searchsorted(ends, begun + _ENTRIES_AT_ONCE, side="right"))))
+        begun = int(ends[stops[-1] - 1])
+    return [slice(first, stop) for first, stop in itertools.pairwise([0, *stops])]
+
+
+def summed(held: Held, units: UnitSums, n_cells: int, run: slice) -> SparseCounts:
+    """The entries of a ``run`` of ``units``, which are sums of the nodes of ``held``: of these the entries that are
+    asked for are read alone, nearly."""
+    starts, some = held.starts, slice(int(units.starts[run.start]), int(units.starts[run.stop]))
+    node, place = np.unique(units.node[some], return_inverse=True)
+    sizes = starts[node + 1] - starts[node]
+    cells, counts = _entries_of(held, node)
+    began, of = np.cumsum(sizes) - sizes, units.of[some] - run.start
+    sizes, began = sizes[place], began[place]
+    entries = np.repeat(began - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
+    keys, place = np.unique(np.repeat(of, sizes) * n_cells + cells[entries], return_inverse=True)
+    total = np.zeros(len(keys), np.int64)
+    np.add.at(total, place.reshape(-1), counts[entries])
+    unit, cell = np.divmod(keys, n_cells)
+    return SparseCounts(np.searchsorted(unit, np.arange(run.stop - run.start + 1)), cell, total)
+
+
+def _entries_of(held: Held, nodes: IntArray) -> tuple[IntArray, IntArray]:
+    """The cells and counts of ascending ``nodes``, one node after another."""
+    begin, end = held.starts[nodes], held.starts[nodes + 1]
+    # Nodes that are near each other are read together, with what is between them.
+    breaks = np.flatnonzero((begin[1:] - end[:-1] > _BETWEEN) | (begin[1:] // _READ > begin[:-1] // _READ)) + 1
+    found = []
+    for some in itertools.pairwise([0, *breaks.tolist(), len(nodes)]):
+        first, last = (np.asarray(one[slice(*some)]) for one in (begin, end))
+        cells, counts = held.entries(slice(int(first[0]), int(last[-1])))
+        sizes = last - first
+        wanted = np.repeat(first - first[0] - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
+        found.append((cells[wanted], counts[wanted]))
+    cells, counts = (np.concatenate(one) for one in zip(*found, strict=True))
+    return cells, counts
 
 
 def nodes_of(starts: IntArray) -> IntArray:

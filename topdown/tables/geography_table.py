@@ -70,18 +70,31 @@ def read_geography(path: Path, sizes: Mapping[str, int] | None = None) -> Geogra
         return _geography(pa.Table.from_batches(list(_in_order(file))), sizes)
 
 
-def read_trees(path: Path, sizes: Mapping[str, Mapping[str, int]]) -> SpineGeography:
+def read_as_written(path: Path) -> Geography:
+    """What `tree_batches` was written of, in a Parquet file at ``path``: a spine, where it has several trees. Raises
+    `DataError`."""
+    with _as_units(path):
+        several = TREE in pq.read_schema(path).names
+    return read_trees(path) if several else read_geography(path)
+
+
+def read_trees(path: Path, sizes: Mapping[str, Mapping[str, int]] | None = None) -> SpineGeography:
     """The spine that `tree_batches` was written of, in a Parquet file at ``path``. ``sizes``: as `read_geography` has
-    them, by tree. Raises `DataError`."""
+    them, by tree, where they are known. Raises `DataError`."""
     with _as_units(path), pq.ParquetFile(path, read_dictionary=[TREE, "level", "parent"]) as file:
-        rows = {name: sum(levels.values()) for name, levels in sizes.items()}
-        _require_rows(file, sum(rows.values()))
+        if sizes is not None:
+            _require_rows(file, sum(sum(levels.values()) for levels in sizes.values()))
         table, begin, found = file.read([TREE, *_COLUMNS]), 0, dict[str, Geography]()
+        if sizes is None:
+            names, counts = _runs(_plain(table[TREE]))
+            rows = dict(zip(names, counts.tolist(), strict=True))
+        else:
+            rows = {name: sum(levels.values()) for name, levels in sizes.items()}
         for name, count in rows.items():
             part = table.slice(begin, count)
             if pc.unique(_plain(part[TREE])).to_pylist() != [name]:
                 raise GeographyError(f"the rows of tree {shown(name)} are not where the manifest has them")
-            found[name], begin = _geography(part, sizes[name]), begin + count
+            found[name], begin = _geography(part, None if sizes is None else sizes[name]), begin + count
         published, spine = found.pop(PUBLISHED), found.pop(SPINE)
         return SpineGeography(
             spine.levels, spine.tree, spine.identifiers, spine.names, published=published, areas=found

@@ -7,7 +7,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,15 +16,18 @@ import numpy.typing as npt
 
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, Tree
+from topdown.geography.unit_sums import SpineGeography, UnitSums, published_sums
 from topdown.machine.arrays import narrow
+from topdown.machine.files import file_digest
 from topdown.measurements.filed_values import FiledValues
 from topdown.measurements.measurements import Answers, Measurements, none_measured
 from topdown.pipeline.parts.part_job import Folder, Record, Torn, held
-from topdown.pipeline.parts.part_store import part_of, put_durably
+from topdown.pipeline.parts.part_store import part_of, put_durably, take
 from topdown.privacy.single_child_units import variances
 from topdown.projection.histograms.families import Sparse
 from topdown.release.layouts import WITH_RECORDS
-from topdown.release.whole_counts import Release
+from topdown.release.whole_counts import Release, sum_runs, summed
+from topdown.tables.geography_table import read_as_written
 from topdown.wording import shown_path
 from topdown.workload import DETAILED, Query
 
@@ -44,17 +47,24 @@ class _Block(NamedTuple):
 class FiledEntries:
     """Entries in files, as `topdown.release.whole_counts.Held` has them; whoever made them saw that they add up.
 
-    ``starts`` (nodes + 1,): the number of every node's first entry. ``blocks``: where entries are.
+    ``starts`` (nodes + 1,): the number of every node's first entry. ``blocks``: where entries are. ``sums``: finds
+    those of units that are sums of the nodes, where there are such.
     """
 
     starts: IntArray
     blocks: Sequence[_Block]
+    sums: Callable[[UnitSums], FiledEntries] | None = None
     _last: dict[Path, Arrays] = field(default_factory=dict, repr=False)
     _asked: dict[tuple[int, int], tuple[IntArray, IntArray]] = field(default_factory=dict, repr=False)
     dense = None
 
     def fault(self, tree: Tree, n_cells: int) -> None:
         """Nothing: every part was looked at when it was made."""
+
+    def at(self, units: UnitSums, n_cells: int) -> FiledEntries:
+        """As `Held` has it: what `add_up` wrote. Raises `Torn`."""
+        assert self.sums is not None  # nosec B101 # narrows a type: units are sums on a spine alone
+        return self.sums(units)
 
     def entries(self, numbers: slice) -> tuple[IntArray, IntArray]:
         """The cells and counts of some entries. Raises `Torn`."""
@@ -96,10 +106,92 @@ class FiledEntries:
 
 
 def filed_release(folder: Folder, record: Record, geography: Geography) -> Release:
-    """The release in ``folder``, all of whose parts are made; parts draw by key. Raises `Torn`."""
+    """The release of measured units in ``folder``, all of whose parts are made; parts draw by key. Raises `Torn`."""
     starts = held(folder.starts)["starts"]
-    entries = FiledEntries(starts, _blocks(folder, record, geography.tree, starts))
+    sums = partial(_filed_sums, folder, geography.every_sum) if isinstance(geography, SpineGeography) else None
+    entries = FiledEntries(starts, _blocks(folder, record, geography.tree, starts), sums)
     return Release(geography, record.its_schema, entries, WITH_RECORDS, record.method, fit_for_release=True)
+
+
+def published_release(release: Release) -> Release:
+    """The published units' counts, of a ``release`` of the measured ones. Raises `Torn`."""
+    units = published_sums(release.geography)
+    return release if units is None else release.at(units)
+
+
+class Summed(NamedTuple):
+    """Units of a published ``tree`` of a release on a spine, from ``first`` to before ``stop``, whose sums are found at
+    once; ``root``: the folder of the release's parts, known by ``name``."""
+
+    root: Path
+    name: str
+    tree: str
+    first: int
+    stop: int
+
+
+def asked_sums(folder: Folder, release: Release) -> list[Summed]:
+    """What of the units that are published is to be added up of the measured units' ``release``; nothing without a
+    spine."""
+    if not isinstance(release.geography, SpineGeography):
+        return []
+    name = release_name(folder)
+    return [
+        Summed(folder.root, name, tree, run.start, run.stop)
+        for tree, units in release.geography.every_sum.items()
+        for run in sum_runs(release.held, units)
+    ]
+
+
+def add_up(asked: Summed) -> None:
+    """The released counts of some published units, from the files of the parts, to a file."""
+    folder = Folder(asked.root)
+    path = folder.summed(asked.tree, asked.first)
+    if take(path) is not None:
+        return
+    release = measured_release(asked.root, asked.name)
+    assert isinstance(release.geography, SpineGeography)  # nosec B101 # narrows a type: of others nothing is asked
+    units, run = release.geography.every_sum[asked.tree], slice(asked.first, asked.stop)
+    found = summed(release.held, units, release.schema.n_cells, run)
+    sizes = narrow(np.diff(found.starts))
+    put_durably(path, {"sizes": sizes, "cells summed": narrow(found.cells), "counts summed": narrow(found.counts)})
+
+
+def write_sum_starts(folder: Folder, sums: Sequence[Summed]) -> None:
+    """Number the entries of all published units from the files that `add_up` wrote, and keep that. Raises `Torn`."""
+    for tree in dict.fromkeys(one.tree for one in sums):
+        firsts = [one.first for one in sums if one.tree == tree]
+        sizes = np.concatenate([held(folder.summed(tree, first))["sizes"].astype(np.int64) for first in firsts])
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        put_durably(folder.sum_starts(tree), {"starts": starts, "firsts": np.array(firsts)})
+
+
+def _filed_sums(folder: Folder, known: Mapping[str, UnitSums], units: UnitSums) -> FiledEntries:
+    """The entries of ``units``, which are those of one of the trees that are ``known``. Raises `Torn`."""
+    tree = next(name for name, one in known.items() if one.geography is units.geography)
+    found = held(folder.sum_starts(tree))
+    starts, firsts = found["starts"], found["firsts"].tolist()
+    ends = [*firsts[1:], len(starts) - 1]
+    return FiledEntries(
+        starts,
+        [
+            _Block(int(starts[first]), int(starts[stop]), folder.summed(tree, first), "summed")
+            for first, stop in zip(firsts, ends, strict=True)
+        ],
+    )
+
+
+def release_name(folder: Folder) -> str:
+    """What the release in ``folder`` is known by: another one that lies there later has another name."""
+    return file_digest(folder.job) + file_digest(folder.starts)
+
+
+@lru_cache(maxsize=1)
+def measured_release(root: Path, name: str) -> Release:
+    """The release of the measured units that is known by ``name`` (`release_name`), whose parts are all made: who works
+    on several of its files reads its units once."""
+    folder = Folder(root)
+    return filed_release(folder, Record.whole(folder), read_as_written(folder.geography))
 
 
 def measured_as_arrays(measured: Sequence[Mapping[Query, Answers]], top: int) -> Arrays:

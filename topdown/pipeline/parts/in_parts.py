@@ -22,6 +22,7 @@ from topdown.machine.tasks import TRIES, Submits, each_done
 from topdown.pipeline.charging import confirm
 from topdown.pipeline.draw import charged_to
 from topdown.pipeline.parts import part_steps
+from topdown.pipeline.parts.filed_release import add_up, asked_sums, published_release, write_sum_starts
 from topdown.pipeline.parts.part_files import Written, write
 from topdown.pipeline.parts.part_gather import cut_is_whole, files_of, finished, publish_parts
 from topdown.pipeline.parts.part_job import Folder, Record, Torn, named
@@ -99,12 +100,18 @@ def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, execu
         measured = part_steps.top(folder.root)
     entry = confirm(charged_to(config), cut.journal, measured)
     name = cut.journal.release_name()
-    origin = Origin(cut.units, entry, notices=cut.notices, limits=cut.limits_digest, noise=name)
+    origin = Origin(cut.units, entry, notices=cut.notices, limits=cut.limits_digest, noise=name, areas=cut.areas)
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
     part_steps.keep_below(folder.root)
+    release = finished(cut)
+    sums = asked_sums(folder, release)
+    if sums:
+        with stages.stage("adding up published units"):
+            work.all(add_up, sums, len(sums), lambda one: f"{one.tree}, units from {one.first:,}")
+            write_sum_starts(folder, sums)
     with stages.stage("writing the parts"):
-        names = files_of(record, finished(cut))
+        names = files_of(record, published_release(release))
         # What is of all units takes longest: where it comes last, one worker is at it and the others at nothing.
         longest_first = sorted(names, key=is_part)
         work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)

@@ -28,7 +28,7 @@ from topdown.privacy.plan import MOVE_UP
 from topdown.privacy.single_child_units import levels_taken
 from topdown.projection.conditions import Limits
 from topdown.projection.limits import AnswerLimits
-from topdown.tables.geography_table import geography_batches
+from topdown.tables.geography_table import tree_batches
 from topdown.tables.tidy import write_parquet
 from topdown.wording import FAILED, reason, shown_path
 
@@ -72,7 +72,7 @@ def cut(
         put_bound(folder.counts_above, {**sizes, **_entries(counts, above)}, streams)
         if record.its_plan.only_child == MOVE_UP:
             put(folder.taken, {"taken": levels_taken(record.its_plan, geography)})
-        write_parquet(folder.geography, geography_batches(geography), record.marks, private=True)
+        write_parquet(folder.geography, tree_batches(geography), record.marks, private=True)
         record = replace(record, geography=file_digest(folder.geography))
         record.write(folder)
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,13 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from topdown.machine.files import file_digest, make_folder
-from topdown.pipeline.parts.filed_release import filed_release
+from topdown.pipeline.parts.filed_release import measured_release, published_release, release_name
 from topdown.pipeline.parts.part_job import Folder, Record
 from topdown.pipeline.parts.part_store import put_durably, take, unwritable
 from topdown.release.answer_files import FOLDER, paths_of, table_batches
 from topdown.release.partition import RELEASE_CSV, nodes_of_files
-from topdown.release.whole_counts import Release
-from topdown.tables.geography_table import read_geography
 from topdown.tables.tidy import write_csv, write_parquet
 from topdown.workload.answer_tables import answer_tables
 
@@ -51,8 +48,7 @@ def write(asked: Written) -> None:
 def _write(asked: Written, path: Path) -> None:
     folder = Folder(asked.root)
     record = Record.whole(folder)
-    # What lies in a folder may be another release by now, than the one that this process wrote files of.
-    release = _release(asked.root, file_digest(folder.job) + file_digest(folder.starts))
+    release = published_release(measured_release(asked.root, release_name(folder)))
     if asked.name == RELEASE_CSV:
         batches = release.batches()
     elif asked.name.startswith(f"{FOLDER}/"):
@@ -65,10 +61,3 @@ def _write(asked: Written, path: Path) -> None:
         write_csv(path, batches, private=True)
     else:
         write_parquet(path, batches, record.marks, private=True)
-
-
-@lru_cache(maxsize=1)
-def _release(root: Path, name: str) -> Release:
-    """A release, known by ``name``, whose parts are all made: who writes several of its files reads its units once."""
-    folder = Folder(root)
-    return filed_release(folder, Record.whole(folder), read_geography(folder.geography))

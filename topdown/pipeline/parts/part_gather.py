@@ -16,7 +16,7 @@ from topdown.machine.parallel import started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.machine.system import open_to_others
 from topdown.noise.key import NoiseKey
-from topdown.pipeline.derive import Drawn, Projected, estimated, write_made
+from topdown.pipeline.derive import Drawn, Projected, asked_tables, estimated, write_made
 from topdown.pipeline.parts.filed_release import filed_measurements, filed_release, write_starts
 from topdown.pipeline.parts.part_job import Folder, Record, held, take_bound
 from topdown.pipeline.parts.part_plan import CutTree
@@ -87,8 +87,8 @@ def publish_parts(
                 of_cells = estimated(config, all_read, None, cut.limits)
                 again = started(lambda: solved_again(all_read, of_cells, record.solver, drawn.ties, cut.limits), pool)
                 estimates |= of_cells
-            elif tables:
-                estimates["unbiased"] = linear_answers(measurements.kept, queries_of(tables))
+            elif asked := asked_tables(measurements, tables):
+                estimates["unbiased"] = linear_answers(measurements.kept, queries_of(asked))
         estimates.setdefault("non_negative", whole)
         made = Projected(estimates, again, finished(cut))
         written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}

@@ -109,6 +109,14 @@ class Folder:
         """The number of every unit's first entry."""
         return self.root / "starts"
 
+    def summed(self, tree: str, unit: int) -> Path:
+        """The release of some units of a ``tree``, sums of those that are measured, from number ``unit`` on."""
+        return self.root / "summed" / tree / f"{unit:012d}"
+
+    def sum_starts(self, tree: str) -> Path:
+        """The number of the first entry of every unit of such a ``tree``, and of the first unit of every such file."""
+        return self.root / "summed" / f"{tree} starts"
+
     @property
     def public(self) -> Path:
         """Files that are published as they are."""

@@ -13,6 +13,7 @@ from topdown.config import RunConfig, StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
+from topdown.geography.unit_sums import published
 from topdown.measurements.journal import BegunRelease, Journal
 from topdown.pipeline.parts.cut_points import level_to_cut
 from topdown.pipeline.parts.part_job import Folder, Record
@@ -43,7 +44,7 @@ class CutTree:
     """A release in parts, whose tree is cut and whose noise may be drawn: where, what, and of which units.
 
     ``units``: the digest of their public list, if any; ``notices``: what a reader has to know first; ``limits``: of
-    their answers, and the digest of the table that has them.
+    their answers, and the digest of the table that has them; ``areas``: the digest of the tables that a spine is of.
     """
 
     folder: Folder
@@ -55,6 +56,7 @@ class CutTree:
     notices: tuple[str, ...]
     limits: AnswerLimits | None = None
     limits_digest: str | None = None
+    areas: str | None = None
 
 
 def folder_of(directory: Path) -> Folder:
@@ -76,7 +78,7 @@ def require_parts(config: RunConfig, plan: Plan, geography: Geography, schema: S
             f"a release in parts ({LARGEST_WHOLE:,} nodes x cells and more, or --part-size) cannot be made where "
             f"{reason}; leave that out, or make a smaller release without parts"
         )
-    require_measurements(config, geography.levels, kept_levels(config, plan, geography, schema))
+    require_measurements(config, geography, kept_levels(config, plan, geography, schema))
 
 
 def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> str | None:
@@ -91,7 +93,6 @@ def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -
         f"mechanism = {plan.mechanism!r} was added to topdown": MECHANISMS.get(plan.mechanism) != plan.noise,
         f"method = {method.name!r} was added to topdown": BUILT_IN.get(method.name) != method,
         "output.replicates asks for whole tables": bool(config.output.replicates),
-        "noise is measured on a spine (geography.spine)": config.geography.spine is not None,
     }
     return next((said for said, holds in wrong.items() if holds), None)
 
@@ -105,20 +106,23 @@ def kept_levels(config: RunConfig, plan: Plan, geography: Geography, schema: Sch
     return max(first + 1, int(np.searchsorted(numbers, LARGEST_KEPT, side="right")))
 
 
-def require_measurements(config: RunConfig, levels: Sequence[str], kept: int) -> None:
-    """Refuse what is made of measurements, of a release in parts that does not keep them; ``kept``: of how many of its
-    ``levels`` it does. Raises `ConfigError`."""
-    output = config.output
+def require_measurements(config: RunConfig, geography: Geography, kept: int) -> None:
+    """Refuse what is made of measurements, of a release in parts that does not keep them; ``kept``: of how many of the
+    levels of its ``geography`` it does. Raises `ConfigError`."""
+    output, levels = config.output, geography.levels
+    if kept == len(levels):
+        return
+    without = {*published(geography).levels} - {*published(geography.top(levels[kept - 1])).levels}
     chosen = output.margins.get("levels", []) if isinstance(output.margins, dict) else []
     wanted = {
         "output.estimates asks for estimates, which are made of them": bool(output.estimates),
         "output.exports asks for them": any(
             EXPORT_FORMATS[name].of_measurements for name in output.forms if name in EXPORT_FORMATS
         ),
-        "output.margins chooses margins of error, which are made of them": bool(set(chosen) & {*levels[kept:]}),
+        "output.margins chooses margins of error, which are made of them": bool(set(chosen) & without),
     }
     reason = next((said for said, holds in wanted.items() if holds), None)
-    if reason is not None and kept < len(levels):
+    if reason is not None:
         raise ConfigError(
             f"this release in parts does not keep the measurements of {', '.join(map(shown, levels[kept:]))}, and "
             f"{reason}; set output.all_measurements = true, or leave that out"
@@ -162,7 +166,7 @@ def renewed(record: Record, config: RunConfig, geography: Geography) -> Record:
     """``record`` with what a run that goes on may ask anew: what is written, and how it is checked."""
     output, solver = config.output, config.projection.solver if config.projection.cross_check else None
     keeps = kept_levels(config, record.its_plan, geography, record.its_schema)
-    require_measurements(config, geography.levels, keeps)
+    require_measurements(config, geography, keeps)
     return replace(record, tables=tuple(output.tables), csv=output.csv, solver=solver, keeps=keeps)
 
 

@@ -40,7 +40,7 @@ from topdown.projection.histograms.subtrees import Roots
 from topdown.projection.invariants import Contradiction
 from topdown.projection.solver_inputs import in_words
 from topdown.release.whole_counts import Release, SparseCounts
-from topdown.tables.geography_table import read_geography
+from topdown.tables.geography_table import read_as_written
 from topdown.wording import shown_path
 
 
@@ -244,7 +244,7 @@ def _named(folder: Folder, record: Record, part: Part, compute: Callable[[], Mad
         return compute()
     except Contradiction as contradiction:
         node = record.node(part, contradiction.node)
-        raise in_words(read_geography(folder.geography), Contradiction(node, str(contradiction))) from None
+        raise in_words(read_as_written(folder.geography), Contradiction(node, str(contradiction))) from None
 
 
 def _certificate(
@@ -254,7 +254,7 @@ def _certificate(
     found = certificate_of(whole.residuals, measured, FAMILY_TOLERANCE)
     found = replace(found, worst_node=record.node(part, found.worst_node))
     if not found.holds():
-        require_certificate(found, read_geography(folder.geography), record.method, "tree")
+        require_certificate(found, read_as_written(folder.geography), record.method, "tree")
     return np.array(json.dumps(asdict(found)))
 
 
