@@ -47,9 +47,10 @@ def escaped_lines(text: str) -> str:
 
 def escaped_json(text: str) -> str:
     r"""JSON, with every character of its strings that does not print as itself as \u001b, which means the same."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    return "\n".join(
+        line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
+        for line in text.split("\n")
+    )
 
 
 def shown(value: object, most: int = LONGEST_PIECE) -> str:

@@ -45,7 +45,7 @@ def test_run_says_what_it_read_spends_and_wrote_and_where_to_look(main, toy_run:
     for line in (
         "read      6 nodes (1 nation, 2 state, 3 county) x 2 cells (adults, children)",
         "Total: epsilon = 1",
-        "checked   unbiased: cvxpy agrees to ",
+        "checked   unbiased: solved again by OSQP, apart by ",
         "wrote     ",
         "release.csv",
         "next      open ",
@@ -83,11 +83,11 @@ def test_what_a_solver_warns_of_stays_off_the_terminal(toy_run: Path, option: st
     warning = (
         "import sys, warnings\n"
         "from topdown.projection.check import cvxpy_programs\n"
-        "solve = cvxpy_programs._solve\n"
+        "solve = cvxpy_programs._DIRECT['OSQP']\n"
         "def warned(*given):\n"
         "    warnings.warn('Solution may be inaccurate.')\n"
-        "    solve(*given)\n"
-        "cvxpy_programs._solve = warned\n"
+        "    return solve(*given)\n"
+        "cvxpy_programs._DIRECT['OSQP'] = warned\n"
         "from topdown.cli import app\n"
         f"sys.argv = ['topdown', 'run', {str(toy_run)!r}, {option!r}]\n"
         "app.main()\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import cvxpy
 import numpy as np
 import pytest
 
@@ -128,13 +127,13 @@ def test_a_tenth_of_a_large_release_is_more_cells(monkeypatch: pytest.MonkeyPatc
 def test_a_solver_takes_no_more_steps_than_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Now and then OSQP would go on for 200,000."""
     given: list[dict[str, object]] = []
-    right = cvxpy_programs._solve
+    right = cvxpy_programs._DIRECT["OSQP"]
 
-    def listed(program: cvxpy.Problem, solver: str, options: dict[str, object]) -> None:
+    def listed(statement: cvxpy_programs.Statement, options: dict[str, object]) -> FloatArray:
         given.append(options)
-        right(program, solver, options)
+        return right(statement, options)
 
-    monkeypatch.setattr(cvxpy_programs, "_solve", listed)
+    monkeypatch.setitem(cvxpy_programs._DIRECT, "OSQP", listed)
     measured = noisy(SMALL)
     assert cross_check(measured, td.project(measured, "gls")).agrees
     assert [options["max_iter"] for options in given] == [2_000]
@@ -158,3 +157,30 @@ def test_where_a_solver_fails_at_a_cell_another_is_asked_for_that_cell(monkeypat
     assert check.agrees
     assert asked == ["OSQP", "OSQP", "CLARABEL", "OSQP"]
     assert check.solver == "OSQP, CLARABEL"
+
+
+def statement(seed: int) -> cvxpy_programs.Statement:
+    """Least squares of ten unknowns: one equation, three bounds, and two rows within limits."""
+    rng = np.random.default_rng(seed)
+    low = np.where(np.arange(10) < 3, 0.5, -np.inf)
+    rows, ends = rng.normal(size=(3, 10)), np.array([0.1, np.inf, 0.1])
+    equation = np.ones((1, 10))
+    return cvxpy_programs.Statement(
+        rng.normal(size=(12, 10)), rng.normal(size=12), equation, np.ones(1), low, rows, -ends, ends
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_osqp_itself_gives_what_it_gives_by_cvxpy(seed: int) -> None:
+    itself, by_cvxpy = (statement(seed).solved(CvxpySolver("OSQP", {}, direct)) for direct in (True, False))
+    np.testing.assert_allclose(itself, by_cvxpy, atol=1e-7)
+    assert (itself[:3] >= 0.5 - 1e-7).all()
+    assert itself.sum() == pytest.approx(1)
+
+
+def test_osqp_itself_says_where_it_finds_nothing() -> None:
+    contradictory = statement(1)._replace(equations=np.ones((2, 10)), totals=np.array([1.0, 2.0]))
+    with pytest.raises(ProjectionError, match="OSQP ended as 'primal infeasible'; try another solver"):
+        contradictory.solved(CvxpySolver("OSQP", {}, direct=True))
+    with pytest.raises(ProjectionError, match="OSQP failed"):
+        statement(1).solved(CvxpySolver("OSQP", {"max_iter": -1}, direct=True))

@@ -53,6 +53,17 @@ def test_what_is_heavy_is_loaded_when_it_is_used(program: str, more: set[str]) -
     assert loaded_by(program) & (HEAVY | more) == set()
 
 
+def test_a_second_solution_by_osqp_loads_no_cvxpy() -> None:
+    again = (
+        "measurements = td.measure(counts, td.Plan(epsilon=1))\n"
+        "from topdown.projection.check.cross_checks import cross_check\n"
+        "assert cross_check(measurements, td.project(measurements, 'gls')).solver == 'OSQP'"
+    )
+    loaded = loaded_by(RELEASE + again)
+    assert "osqp" in loaded
+    assert not loaded & {"cvxpy", "scipy.stats"}
+
+
 PLAIN = """
 import topdown as td, topdown.pipeline.run, topdown.pipeline.study
 from topdown.noise import DiscreteLaplace

@@ -88,7 +88,7 @@ def said(path: Path, work: Callable[[Any, Any], object], caplog: pytest.LogCaptu
             lines.append(f"{type(error).__name__}: {error}")
     lines += [record.getMessage() for record in caplog.records]
     # Sizes of what is published, and how nearly two solvers agree, follow from the measurements.
-    public = re.compile(r"(?<=public/).*\([0-9,]+ bytes\)|(?<=cvxpy agrees to )\S+|[0-9.]+ s\b")
+    public = re.compile(r"(?<=public/).*\([0-9,]+ bytes\)|(?<=apart by )\S+|[0-9.]+ s\b")
     return [public.sub("", line.replace(str(path.parent), "")) for line in lines]
 
 

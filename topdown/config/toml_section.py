@@ -20,4 +20,5 @@ Exact = Annotated[str, BeforeValidator(_as_written, json_schema_input_type=str |
 class TomlSection(BaseModel):
     """A section of a configuration file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # Most runs use few of the sections: their validators are built when they are first used.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)

@@ -137,7 +137,7 @@ def write_made(
         found = found._replace(said={**found.said, "statement": statement}, wide=None)
 
     def second_solutions() -> dict[str, CrossCheck]:
-        with stages.stage("waiting for the second solution by cvxpy"):
+        with stages.stage("waiting for the second solution"):
             return made.again.result()
 
     about = Description(
@@ -310,13 +310,12 @@ def require_solver(config: DerivationConfig) -> None:
     """Refuse a solver that is not installed, before any noise is drawn."""
     if not config.projection.cross_check:
         return
-    import cvxpy
+    from topdown.projection.check.cvxpy_programs import installed_solvers
 
-    installed: list[str] = cvxpy.installed_solvers()  # type: ignore[no-untyped-call]
-    if config.projection.solver.upper() not in installed:
-        raise ConfigError(
-            f"projection.solver = {shown(config.projection.solver)} is not installed; cvxpy has {', '.join(installed)}"
-        )
+    name = config.projection.solver
+    installed = installed_solvers(name.upper())
+    if name.upper() not in installed:
+        raise ConfigError(f"projection.solver = {shown(name)} is not installed; cvxpy has {', '.join(installed)}")
 
 
 def estimated(

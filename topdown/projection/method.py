@@ -75,10 +75,11 @@ class Program(NamedTuple, Generic[Given]):
 
 
 class CvxpySolver(NamedTuple):
-    """A solver of cvxpy, by its name, and its options."""
+    """A solver of cvxpy, by its name, and its options; ``direct``: called without cvxpy, if it is one that can be."""
 
     name: str
     options: dict[str, Any]
+    direct: bool = False
 
 
 @dataclass(frozen=True)

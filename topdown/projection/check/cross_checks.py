@@ -1,4 +1,6 @@
-"""Second solutions: the programs of a release are solved again by cvxpy, all of them or a sample, and must agree.
+"""Second solutions: the programs of a release are solved again by another solver, all or a sample, and must agree.
+
+OSQP is called itself, which saves the time to load cvxpy; every other solver is called through cvxpy.
 
 For cells the tree is solved again as a whole, or subtrees of a large one; for histograms families are solved again, all
 of a small tree and some of a large one.
@@ -71,7 +73,7 @@ directions that were measured.
 
 @dataclass(frozen=True)
 class CrossCheck:
-    """How far a second solution by cvxpy is from an estimate.
+    """How far a second solution is from an estimate.
 
     ``scope``: what was solved again, in words. ``nodes``: how many nodes. ``largest_difference``: the difference in
     counts at the node where it is largest relative to the tolerance. ``tolerance``: the accepted difference there, in
@@ -156,7 +158,7 @@ def _by_any(problem: _Problem, solver: str) -> tuple[Difference, str]:
 
 
 def _bounded(solver: str) -> CvxpySolver:
-    return CvxpySolver(solver, _BOUNDED.get(solver, {}))
+    return CvxpySolver(solver, _BOUNDED.get(solver, {}), direct=True)
 
 
 def cross_check(
@@ -167,7 +169,7 @@ def cross_check(
     solver: str = "OSQP",
     rng: np.random.Generator | None = None,
 ) -> CrossCheck:
-    """Solve ``estimate``'s program again by cvxpy with ``solver`` and compare: of the cells alone, or non-negative
+    """Solve ``estimate``'s program again by ``solver`` and compare: of the cells alone, or non-negative
     histograms of several queries or within ``limits``, family by family (`cross_check_families`).
 
     A tree of up to 10,000 nodes is solved whole; of a larger one a random sample of subtrees, each with its root held
@@ -216,7 +218,7 @@ def cross_check_families(
     solver: str = "OSQP",
     rng: np.random.Generator | None = None,
 ) -> CrossCheck:
-    """Solve families of ``method`` again by cvxpy with ``solver``, each beneath its parent's of ``histograms``, and
+    """Solve families of ``method`` again by ``solver``, each beneath its parent's of ``histograms``, and
     compare. In a family where some queries are made non-negative first, every pass is solved again, given the passes
     before it.
 
@@ -239,7 +241,7 @@ def solved_again(
     ties: KeyedSource,
     limits: AnswerLimits | None = None,
 ) -> dict[str, CrossCheck]:
-    """A second solution of every program by cvxpy with ``solver``, where there is one. Raises `ProjectionError` where
+    """A second solution of every program by ``solver``, where there is one. Raises `ProjectionError` where
     they disagree.
 
     The sample of a large tree is drawn from streams of its own under the key of ``ties``, so that the same release,
@@ -264,7 +266,7 @@ def families_again(
     ties: KeyedSource,
     piece: tuple[str, tuple[int, ...]] = ("", ()),
 ) -> CrossCheck:
-    """A second solution by cvxpy of families beneath whole ``histograms``, root first, as `solved_again` of estimates.
+    """A second solution of families beneath whole ``histograms``, root first, as `solved_again` of estimates.
 
     ``piece``: a description of the piece of the tree, and the name of the stream that chooses the sample there. Raises
     `ConfigError` for a method that cannot state its program, `ProjectionError` where they disagree.
@@ -290,7 +292,7 @@ def require_agreement(checks: Mapping[str, CrossCheck]) -> None:
     for name, found in checks.items():
         if not found.agrees:
             raise ProjectionError(
-                f"{name}: the tree engine and cvxpy with {found.solver} differ by {found.largest_difference:.3g} on "
+                f"{name}: the tree engine and {found.solver} differ by {found.largest_difference:.3g} on "
                 f"{found.scope}, more than {found.tolerance:.3g}; nothing was released. Try another projection.solver"
             )
 
@@ -299,7 +301,8 @@ def say_agreement(stages: Stages, checks: Mapping[str, CrossCheck]) -> None:
     """Report the largest difference of every second solution."""
     for name, found in checks.items():
         stages.say(
-            f"checked   {name.replace('_', '-')}: cvxpy agrees to {found.largest_difference:.1e} on {found.scope}"
+            f"checked   {name.replace('_', '-')}: solved again by {found.solver}, apart by {found.largest_difference:.1e} "
+            f"on {found.scope}"
         )
 
 

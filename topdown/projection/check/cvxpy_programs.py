@@ -1,4 +1,4 @@
-"""The programs stated in cvxpy, for any solver, with which the tree engine is compared.
+"""The programs stated for any solver, with which the tree engine is compared: for OSQP itself, or by cvxpy.
 
 Every program is the least sum of squares |D x - a|^2 where equations, bounds and limits hold: of the cells alone, over
 the whole tree or level by level; of histograms of which queries were measured; of one family of non-negative ones. The
@@ -12,16 +12,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import cvxpy
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.linalg import qr
-from scipy.optimize import lsq_linear
-from scipy.sparse.linalg import lsmr
 
 from topdown.errors import ProjectionError
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
@@ -34,8 +30,6 @@ from topdown.projection.histograms.least_squares import Measured
 from topdown.projection.method import CvxpySolver, Problem, Program
 from topdown.wording import LONGEST_LIST, unquoted
 from topdown.workload import Query, Schema
-
-cp: Any = cvxpy  # ships no usable types
 
 _EMPTY = 1e-9
 """Families with a total below this many standard deviations count as empty."""
@@ -73,9 +67,14 @@ class Statement(NamedTuple):
     most: FloatArray | None = None
 
     def solved(self, solver: CvxpySolver) -> FloatArray:
-        """The solution by cvxpy with ``solver``. Raises `ProjectionError` where it is not installed, fails, or does not
-        report an optimal solution.
+        """The solution by ``solver``. Raises `ProjectionError` where it is not installed, fails, or does not report an
+        optimal solution.
         """
+        directly = _DIRECT.get(solver.name) if solver.direct else None
+        return self._by_cvxpy(solver) if directly is None else directly(self, _options(solver))
+
+    def _by_cvxpy(self, solver: CvxpySolver) -> FloatArray:
+        cp = modelling()
         e = cp.Variable(self.design.shape[1])
         constraints = []
         if self.equations.shape[0]:
@@ -340,6 +339,8 @@ def _least_squares(
     design: Any, values: FloatArray, variance: FloatArray, sums: Any, total: Any, solver: CvxpySolver
 ) -> FloatArray:
     """argmin |(A x - y) / sqrt v|^2 with what is exact and the families' sums as constraints; of least norm."""
+    from scipy.sparse.linalg import lsmr
+
     exact = variance == 0
     fixed = [design[np.flatnonzero(exact)], *([] if sums is None else [sums])]
     aims = [values[exact], *([] if total is None else [total])]
@@ -418,6 +419,8 @@ def _equations(family: Family, exact: npt.NDArray[np.bool_]) -> tuple[FloatArray
     matrix, aim = np.concatenate(parts), np.concatenate(aims)
     if not len(matrix):
         return matrix, aim
+    from scipy.linalg import qr
+
     _, triangle, order = qr(matrix.T, mode="economic", pivoting=True)
     kept = np.sort(order[: int((np.abs(np.diag(triangle)) > _NOTHING * abs(triangle[0, 0])).sum())])
     return matrix[kept], aim[kept]
@@ -444,6 +447,8 @@ def _multipliers(family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]
         aims.append(slope[c, k] / unit[c, k])
     matrix, aim = np.array(design).reshape(-1, cells + len(places)), np.array(aims)
     if places:
+        from scipy.optimize import lsq_linear
+
         # Positive where an answer is at its least, negative where it is at its most.
         signs = [(-np.inf if at_most[place] else 0.0, np.inf if at_least[place] else 0.0) for place in places]
         lower, upper = (
@@ -463,16 +468,77 @@ def _multipliers(family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]
     return np.where(free.any(axis=0), found[:cells], least), rows
 
 
-# -- cvxpy -------------------------------------------------------------------------------------------------------------
+# -- solvers -----------------------------------------------------------------------------------------------------------
+
+
+def modelling() -> Any:
+    """cvxpy, which takes half a second to load and ships no usable types."""
+    import cvxpy
+
+    return cvxpy
+
+
+def _options(solver: CvxpySolver) -> dict[str, Any]:
+    return _TIGHT.get(solver.name, {}) | solver.options
+
+
+def _by_osqp(statement: Statement, options: dict[str, Any]) -> FloatArray:
+    """The solution by OSQP: half of |t|^2 over (e, t) where t = D e - a, and every other condition as a row of e."""
+    import osqp
+
+    count, terms = statement.design.shape[1], statement.design.shape[0]
+    rows, least = [sp.csr_array(statement.equations)], [statement.totals]
+    for matrix, sign, ends in (
+        (sp.eye_array(count, format="csr"), 1.0, statement.low),
+        (statement.rows, 1.0, statement.least),
+        (statement.rows, -1.0, statement.most),
+    ):
+        if ends is not None:
+            there = np.flatnonzero(np.isfinite(ends))
+            rows.append(sign * sp.csr_array(matrix)[there])
+            least.append(sign * ends[there])
+    conditions = sp.vstack(rows)
+    fit = sp.hstack([sp.csr_array(statement.design), -sp.eye_array(terms)])
+    beside = sp.csr_array((conditions.shape[0], terms))
+    program = osqp.OSQP()
+    try:
+        program.setup(
+            sp.csc_matrix(sp.diags_array(np.repeat([0.0, 1.0], [count, terms]))),
+            np.zeros(count + terms),
+            sp.csc_matrix(sp.vstack([fit, sp.hstack([conditions, beside])])),
+            np.concatenate([statement.aims, *least]),
+            np.concatenate([statement.aims, statement.totals, np.full(sum(map(len, least[1:])), np.inf)]),
+            verbose=False,
+            **options,
+        )
+        found = program.solve(raise_error=False)
+    except (osqp.OSQPException, ArithmeticError) as error:
+        raise ProjectionError(f"OSQP failed: {unquoted(str(error), LONGEST_LIST)}; try another solver") from None
+    status = found.info.status
+    if status == "interrupted":
+        raise KeyboardInterrupt
+    if status not in ("solved", "solved inaccurate"):
+        raise ProjectionError(f"OSQP ended as {status!r}; try another solver or engine='tree'")
+    return np.array(found.x[:count])
+
+
+_DIRECT: dict[str, Callable[[Statement, dict[str, Any]], FloatArray]] = {"OSQP": _by_osqp}
+"""Solvers that are called without cvxpy, by name."""
+
+
+def installed_solvers(name: str) -> list[str]:
+    """The names of the solvers that are there: of those that need no cvxpy, if ``name`` is one of them, else of all."""
+    return list(_DIRECT) if name in _DIRECT else list(modelling().installed_solvers())
 
 
 def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: CvxpySolver) -> FloatArray:
-    """The value of ``unknown`` at the least ``objective``. Raises `ProjectionError` where ``solver`` does not
+    """The value of ``unknown`` at the least ``objective``, by cvxpy. Raises `ProjectionError` where ``solver`` does not
     find it.
     """
+    cp = modelling()
     program = cp.Problem(cp.Minimize(objective), constraints)
     try:
-        _solve(program, solver.name, _TIGHT.get(solver.name, {}) | solver.options)
+        _solve(program, solver.name, _options(solver))
     except (cp.SolverError, ValueError, ArithmeticError) as error:
         raise ProjectionError(
             f"cvxpy with {solver.name} failed: {unquoted(str(error), LONGEST_LIST)}; installed solvers are "
@@ -485,7 +551,7 @@ def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: Cvx
     return np.asarray(unknown.value)
 
 
-def _solve(program: cp.Problem, solver: str, options: dict[str, Any]) -> None:
+def _solve(program: Any, solver: str, options: dict[str, Any]) -> None:
     """``program.solve``, except that an interrupt that a solver catches, as OSQP does, is raised again."""
     own = {name: value for name, value in options.items() if name != "verbose"}
     data, chain, inverse = program.get_problem_data(solver, solver_opts=own)

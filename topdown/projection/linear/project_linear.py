@@ -244,7 +244,9 @@ class _Program:
 
     def by_cvxpy(self, solver: CvxpySolver) -> tuple[FloatArray, FloatArray]:
         """The same by a solver of cvxpy, which also gives the multipliers."""
-        from topdown.projection.check.cvxpy_programs import cp, run_solver
+        from topdown.projection.check.cvxpy_programs import modelling, run_solver
+
+        cp = modelling()
 
         e = cp.Variable(len(self.y))
         kept = np.flatnonzero(np.asarray((abs(self.shared.rows)).sum(axis=1)).ravel() > 0)

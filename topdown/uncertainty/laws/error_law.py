@@ -49,19 +49,19 @@ class Term(NamedTuple):
     @property
     def coefficient(self) -> float:
         """What the draws are multiplied by, in a pivot of variance 1."""
-        return math.sqrt(self.part / (self.number * float(self.law.variance)))
+        return math.sqrt(self.part / (self.number * _spread(self.law)[1]))
 
     @property
     def pitch(self) -> float:
         """The distance between the term's possible values, in standard deviations of the pivot; 0 for a
         continuous law.
         """
-        return pitch_of(self.law) * self.coefficient
+        return _spread(self.law)[0] * self.coefficient
 
     @property
     def reach(self) -> float:
         """The value beyond which the probability is negligible."""
-        return self.coefficient * (reach_of(self.law) + 9.0 * math.sqrt(self.number - 1) * float(self.law.std))
+        return self.coefficient * (reach_of(self.law) + 9.0 * math.sqrt((self.number - 1) * _spread(self.law)[1]))
 
 
 class Shape(NamedTuple):
@@ -245,6 +245,14 @@ def _masses(term: Term, step: float, size: int) -> FloatArray:
 def _of_tail(beyond: FloatArray, size: int) -> FloatArray:
     """The masses of the cells from the tail at their ends."""
     return _wrapped(np.concatenate([[1.0 - 2.0 * beyond[0]], -np.diff(beyond)]), size)
+
+
+@lru_cache(maxsize=256)
+def _spread(law: Law) -> tuple[float, float]:
+    """The distance between the values of ``law``, 0 for any value, and its variance: laws compute them from fractions,
+    at every call.
+    """
+    return pitch_of(law), float(law.variance)
 
 
 @lru_cache(maxsize=256)
