@@ -301,8 +301,8 @@ def say_agreement(stages: Stages, checks: Mapping[str, CrossCheck]) -> None:
     """Report the largest difference of every second solution."""
     for name, found in checks.items():
         stages.say(
-            f"checked   {name.replace('_', '-')}: solved again by {found.solver}, apart by {found.largest_difference:.1e} "
-            f"on {found.scope}"
+            f"checked   {name.replace('_', '-')}: solved again by {found.solver}, "
+            f"apart by {found.largest_difference:.1e} on {found.scope}"
         )
 
 
