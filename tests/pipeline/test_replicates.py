@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 import topdown as td
-from support.parted import AtOnce
 from support.places import RUN_TOML, SEVERAL_TOML
 from topdown.config import load_config, load_project
 from topdown.errors import ConfigError, ProjectionError, TopdownError
@@ -170,12 +169,6 @@ def test_what_cannot_be_drawn_is_refused_before_the_noise_is(toy_run: Path, text
     output = toy_run.parent / "output"
     assert not (output / "public").exists()
     assert not list(output.rglob("*.key"))
-
-
-def test_parts_have_none(toy_run: Path) -> None:
-    toy_run.write_text(SEVERAL_TOML + "[output]\nreplicates = 3\n")
-    with pytest.raises(ConfigError, match=r"output\.replicates"):
-        pipeline.run(load_config(toy_run), part_size=1, executor=AtOnce())
 
 
 def test_a_number_that_is_none_is_refused(toy_run: Path) -> None:

@@ -21,7 +21,6 @@ from topdown.errors import BudgetError, ConfigError
 from topdown.noise import DiscreteLaplace, Law
 from topdown.noise.randomness import Source
 from topdown.pipeline import run as pipeline
-from topdown.privacy import plan as plans
 from topdown.privacy.accounting import Event, GaussianEvent, PureEvent
 from topdown.privacy.mechanism import EPSILON, MECHANISMS, RHO, Mechanism
 from topdown.uncertainty.margins import Reach
@@ -96,7 +95,8 @@ EVEN_IN_RHO = dataclasses.replace(
 
 @pytest.fixture(autouse=True)
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "MECHANISMS", {**MECHANISMS, "even": EVEN, "even-rho": EVEN_IN_RHO})
+    monkeypatch.setitem(MECHANISMS, "even", EVEN)
+    monkeypatch.setitem(MECHANISMS, "even-rho", EVEN_IN_RHO)
 
 
 def test_its_law_is_drawn_and_no_other(counts: td.Counts) -> None:
@@ -139,10 +139,10 @@ def test_replicates_refuse_it_before_anything_is_drawn(toy_run: Path) -> None:
     assert not list(toy_run.parent.rglob("*.key"))
 
 
-def test_parts_refuse_it_before_anything_is_drawn(toy_run: Path) -> None:
+def test_workers_that_do_not_have_it_are_refused_before_anything_is_drawn(toy_run: Path) -> None:
     toy_run.write_text(SEVERAL_TOML.replace('"discrete-gaussian"\nrho = 1', '"even"\nepsilon = 1.0'))
     before = sorted(toy_run.parent.rglob("*"))
-    with pytest.raises(ConfigError, match="mechanism = 'even' was added to topdown"):
+    with pytest.raises(ConfigError, match=r"mechanism 'even' was added to topdown, and the workers .* do not have it"):
         pipeline.run(load_config(toy_run), part_size=2)
     assert [path for path in sorted(toy_run.parent.rglob("*")) if path.is_file()] == [p for p in before if p.is_file()]
 

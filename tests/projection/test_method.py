@@ -202,11 +202,15 @@ def test_parts_are_refused(of_cells: Method) -> None:
         _ = dataclasses.replace(job, method="nobody").start
 
 
-def test_a_run_in_parts_refuses_it_before_anything_is_drawn(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "shrunken", shrunken())
-    toy_run.write_text(f'{SEVERAL_TOML}[projection]\nmethod = "shrunken"\n')
-    with pytest.raises(ConfigError, match="method = 'shrunken' was added to topdown"):
-        pipeline.run(load_config(toy_run), part_size=2)
+def test_workers_that_have_another_method_are_refused_before_anything_is_drawn(
+    toy_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, words in (("shrunken", "do not have it"), ("top-down", "have another under this name")):
+        monkeypatch.setitem(METHODS, name, shrunken(name))
+        toy_run.write_text(f'{SEVERAL_TOML}[projection]\nmethod = "{name}"\n')
+        with pytest.raises(ConfigError, match=f"method '{name}' was added to topdown, and the workers .* {words}"):
+            pipeline.run(load_config(toy_run), part_size=2)
+        monkeypatch.undo()
     assert not (toy_run.parent / "output" / "internal" / "key").exists()
 
 

@@ -14,7 +14,8 @@ from topdown.confidential.within_law import Counted, reach_of, require_within_la
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise.key import NoiseStreams, chunks_of
-from topdown.noise.law import LatticeLaw
+from topdown.noise.law import LatticeLaw, Law
+from topdown.privacy.bounds import NONE
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import LevelsArray, groups, law_of
 from topdown.workload import Query, Schema
@@ -41,11 +42,12 @@ def measure_piece(
     places: Mapping[int, Place],
     levels: Sequence[str],
 ) -> list[dict[Query, Answers]]:
-    """The measurements of a piece's nodes, level by level, in narrow integer types; nothing at levels without a place.
+    """The measurements of a piece's nodes, level by level, in narrow types; nothing at levels without a place.
 
-    ``levels``: of the whole tree. ``plan``: `measurable`, without bounds. ``streams``: those of the counts of the whole
-    tree. The noise of a chunk of nodes comes from the chunk's own stream; of a chunk that extends beyond the piece,
-    only the piece's part is used.
+    ``levels``: of the whole tree. ``plan``: `measurable`. ``streams``: those of the counts of the whole tree. The noise
+    of a chunk of nodes comes from the chunk's own stream; of a chunk that extends beyond the piece, only the piece's
+    part is used. Noise within bounds depends on the counts of all nodes of its chunk, so that a piece must then have
+    every chunk whole.
     """
     found: list[dict[Query, Answers]] = []
     for index in range(tree.n_levels):
@@ -56,29 +58,42 @@ def measure_piece(
             level, first, taken = places[index]
             for name in plan.queries(level):
                 query = Query.parse(name, schema)
-                law = cache(partial(_whole_law, plan, levels, level, name))
-                noise, variance = _noise(query, nodes.stop - nodes.start, plan, streams, places[index], law)
-                counted = Counted(rows, query.answers_of(cells), np.where(np.isfinite(variance)[rows], counts, 0))
+                law = cache(partial(law_of, plan, levels, level, name))
+                answers = query.answers_of(cells)
+                exact = None
+                if plan.bounds.at(level).kind != NONE:
+                    exact = query.sparse_answers(rows, cells, counts, nodes.stop - nodes.start).T
+                noise, variance = _noise(query, nodes.stop - nodes.start, plan, streams, places[index], law, exact)
+                counted = Counted(rows, answers, np.where(np.isfinite(variance)[rows], counts, 0))
                 values = _added(noise, counted)
                 reach = reach_of(law, taken[first : first + nodes.stop - nodes.start])
-                require_within_law(values, counted, reach, level, name)
+                require_within_law(values, counted, reach, level, name, plan.bounds.at(level))
                 measured[query] = Answers(values.T, variance)
         found.append(measured)
     return found
 
 
 def _noise(
-    query: Query, n_nodes: int, plan: Plan, streams: NoiseStreams, place: Place, law: Callable[[int], LatticeLaw | None]
+    query: Query,
+    n_nodes: int,
+    plan: Plan,
+    streams: NoiseStreams,
+    place: Place,
+    law: Callable[[int], Law | None],
+    exact: IntArray | None,
 ) -> tuple[npt.NDArray[Any], FloatArray]:
-    """The noise (answers x nodes) of a level's nodes, and its variances (nodes,)."""
+    """The noise (answers x nodes) of a level's nodes, and its variances (nodes,); ``exact``: the true answers, where
+    the noise is within bounds.
+    """
     level, first, taken = place
     variance = np.empty(n_nodes)
     if plan.is_exact(level, query.name):
         variance[:] = 0.0
         return np.zeros((query.n_answers, n_nodes), np.int16), variance
     kinds = {kind: law(kind) for kind in np.unique(taken[first : first + n_nodes]).tolist()}
-    narrow = np.result_type(np.int16, *(one.narrowest for one in kinds.values() if one is not None))
-    noise = np.zeros((query.n_answers, n_nodes), narrow)
+    usual = np.dtype(np.int64 if plan.released_grid_bits == 0 else np.float64)
+    types = [one.narrowest if isinstance(one, LatticeLaw) and exact is None else usual for one in kinds.values() if one]
+    noise = np.zeros((query.n_answers, n_nodes), np.result_type(np.int16, *types))
     for chunk, nodes in chunks_of(len(taken), query.n_answers, first, first + n_nodes):
         for kind, members in groups(taken[nodes], slice(0, nodes.stop - nodes.start)):
             own, drawn = _within(members, nodes.start - first, n_nodes)
@@ -88,8 +103,10 @@ def _noise(
             variance[own] = np.inf if mine is None else mine.variance
             if mine is not None:
                 count = members.stop if isinstance(members, slice) else len(members)
+                true: npt.NDArray[Any] = np.zeros((), np.int16) if exact is None else exact[:, own]
                 stream = streams.stream(level, query.name, chunk, kind)
-                noise[:, own] = mine.sample((query.n_answers, count), stream, mine.narrowest)[:, drawn]
+                values = plan.bounds.at(level).sample(true, mine, (query.n_answers, count), stream)
+                noise[:, own] = (values - true)[:, drawn]
     return noise, variance
 
 
@@ -105,15 +122,8 @@ def _within(members: slice | IntArray, begin: int, n_nodes: int) -> tuple[slice 
     return own[places], places
 
 
-def _whole_law(plan: Plan, levels: Sequence[str], level: str, query: str, taken: int) -> LatticeLaw | None:
-    law = law_of(plan, levels, level, query, taken)
-    if law is not None and not isinstance(law, LatticeLaw):
-        raise TypeError(f"{law!r} has no draws of a narrow integer type")
-    return law
-
-
 def _added(noise: npt.NDArray[Any], counted: Counted) -> npt.NDArray[Any]:
-    """``noise`` (answers x nodes) plus the counts ``counted``, in an integer type that holds every sum."""
+    """``noise`` (answers x nodes) plus the counts ``counted``, in a type that holds every sum."""
     rows, answers, counts = counted
     if not len(counts):
         return noise
@@ -124,6 +134,9 @@ def _added(noise: npt.NDArray[Any], counted: Counted) -> npt.NDArray[Any]:
     sums, at = np.add.reduceat(counts[order], starts), at[starts]
     answer, row = np.divmod(at, n_nodes)
     sums = sums + noise[answer, row]
+    if noise.dtype.kind == "f":
+        noise[answer, row] = sums
+        return noise
     least, most = int(sums.min()), int(sums.max())
     kinds = (noise.dtype, np.dtype(np.int32), np.dtype(np.int64))
     kind = next(kind for kind in kinds if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max)

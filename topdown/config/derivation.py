@@ -24,7 +24,7 @@ from topdown.workload.answer_tables import CELLS, answer_tables, stated_table, w
 def _non_negative(method: str) -> str:
     """``method``, if it is a non-negative projection, whose values may be released."""
     try:
-        require_known(method, nonnegative_methods(), "method")
+        require_known(method, nonnegative_methods(method), "method")
     except ConfigError as error:
         raise ValueError(str(error)) from None
     return method

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from topdown.errors import DataError, TopdownError
-from topdown.machine.parallel import WorkerLost
+from topdown.machine.parallel import ProcessWorkers, WorkerLost, checked_count
 from topdown.wording import reason
 
 TRIES = 4
@@ -24,6 +25,22 @@ class Submits(Protocol):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
         """Something whose ``result()`` waits for that of the call, and raises what it raised."""
+
+
+@contextmanager
+def workers_of(executor: Submits | None, workers: int | None) -> Iterator[tuple[Submits, int]]:
+    """``executor``, or without one processes of this computer, and how many workers there are: by default one per
+    processor of this computer, or as many as the executor says that it has (``count``)."""
+    known = getattr(executor, "count", None) if workers is None else None
+    count = checked_count(workers if known is None else known)
+    if executor is not None:
+        yield executor, count
+        return
+    pool = ProcessWorkers(count, fresh=True)
+    try:
+        yield pool, count
+    finally:
+        pool.shutdown()
 
 
 def each_done(

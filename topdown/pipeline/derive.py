@@ -130,7 +130,7 @@ def write_made(
     replicates: list[Release] = []
     if config.output.replicates:
         with stages.stage("drawing replicates"), thread_pool(workers) as threads:
-            replicates = drawn_around(config, measurements, drawn.ties, drawn.limits, threads)
+            replicates = drawn_around(config, measurements.in_memory(), drawn.ties, drawn.limits, threads)
     if measurements.not_kept:
         lower = ", ".join(measurements.not_kept)
         statement = f"{found.said['statement']} Of {lower} no measurements were kept, and there are none."

@@ -19,6 +19,7 @@ from topdown.geography.geography import Geography
 from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
+from topdown.machine.tasks import Submits
 from topdown.measurements.journal import Journal
 from topdown.noise.exact.threshold_tables import prepare
 from topdown.pipeline.already_released import released
@@ -108,6 +109,7 @@ def draw(
     *,
     workers: int | None = None,
     part_size: int | None = None,
+    executor: Submits | None = None,
 ) -> Drawn | CutTree | None:
     """The measurements of the release that is written to ``directory``; None where it was written before.
 
@@ -117,14 +119,15 @@ def draw(
     Reads and validates, rehearses, reserves the budget in the ledger where there is one, keeps what the noise follows
     from, draws, and confirms it. A run that is started again draws the same noise. ``held`` then holds the directory
     for this run alone. No count outlives this function. ``workers``: threads of what follows, on which its memory
-    depends. Raises `ConfigError`, `DataError`, `ProjectionError` or `BudgetError`.
+    depends; ``executor``: of the parts, None for processes. Raises `ConfigError`, `DataError`, `ProjectionError` or
+    `BudgetError`.
     """
     config.require_released()
     require_directory(directory)
     going_on = _going_on(config, directory, held, stages)
     if going_on is not None:
         return going_on
-    prepared = _prepare(config, stages, workers, part_size)
+    prepared = _prepare(config, stages, workers, part_size, executor)
     geography, plan = prepared.counts.geography, prepared.plan
     fingerprint = config.fingerprint(prepared.units, prepared.limits_digest, prepared.areas)
     journal = Journal(directory / "internal", fingerprint, prepared.digest)
@@ -134,7 +137,7 @@ def draw(
     there = released(config, directory / "public", journal, begun)
     if begun is None:
         rehearse(config, geography, plan, stages, prepared.counts.schema, prepared.limits)
-    where = where_to_cut(geography.tree, begun, prepared.leaves, asked=part_size is not None)
+    where = where_to_cut(geography.tree, plan, begun, prepared.leaves, asked=part_size is not None)
     if where is not None:
         require_disk(directory, of_parts(config, geography, where[1]).disk)
     reserve(charged_to(config), journal, plan.events(geography.levels), begun=begun is not None, title=config.title)
@@ -149,9 +152,9 @@ def draw(
     notices = notices_of(config, plan, geography.levels, gains)
     if where is not None:
         name = journal.configuration, journal.input
-        record = record_of(config, geography, prepared.counts.schema, plan, name, where)
         folder, counts, units = folder_of(directory), prepared.counts, prepared.units
         limits, limits_digest, areas = prepared.limits, prepared.limits_digest, prepared.areas
+        record = record_of(config, geography, counts.cells, counts.attributes, plan, name, where)
         with stages.stage("cutting the tree"):
             record = cut(counts, record, folder, begun.key, stages.count, limits)
         del prepared, counts  # With it go the counts, whose memory is wanted.
@@ -199,7 +202,13 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_table, areas)
 
 
-def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:
+def _prepare(
+    config: RunConfig,
+    stages: Stages,
+    workers: int | None = None,
+    part_size: int | None = None,
+    executor: Submits | None = None,
+) -> Prepared:
     plan, leaves = config.plan(), None
     _require_solvers(config)
     require_exports(config)
@@ -225,7 +234,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
         if leaves is not None:
-            require_parts(config, plan, geography, counts.schema)
+            require_parts(config, plan, geography, counts.schema, executor)
         none = "the noise is within bounds, and its law depends on the true count" if plan.bounds.any else None
         require_exportable(config, geography, counts.schema, none)
         if config.output.replicates:

@@ -32,7 +32,6 @@ from topdown.pipeline.parts.part_plan import (
     cut_for,
     kept_levels,
     measured_numbers,
-    reason_against_parts,
 )
 from topdown.pipeline.rehearsal import load_loops
 from topdown.tables.format import Extent
@@ -191,7 +190,7 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     """What a run in parts of so many ``leaves`` takes; ``rows``: of the table, None: as far as they are public."""
     schema, tree, levels = config.schema_of_cells, geography.tree, geography.levels
     plan = config.plan().for_levels(levels).for_schema(schema)
-    level, _ = cut = cut_for(tree, leaves)
+    level, _ = cut = cut_for(tree, leaves, plan)
     if rows is None or config.input.kind.known_layout:
         rows = (config.input.kind.of_leaf or 0) * tree.n_leaves
     answers = [
@@ -211,7 +210,7 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     families = [int(np.sort(tree.families(k).sizes)[-FAMILIES_AT_ONCE:].sum()) for k in range(tree.n_levels - 1)]
     # One cell in so many has records in a child of the root, of another family above the parts, and anywhere, at most.
     above = max(_program(possible, families[k], 4 if k else 2) for k in range(level))
-    below = max(_program(possible, families[k], 16) for k in range(level, tree.n_levels - 1))
+    below = max((_program(possible, families[k], 16) for k in range(level, tree.n_levels - 1)), default=0)
     beside = [one.tree for one in _published_trees(geography)]
     trees = (tree, *beside)
     entries = sum(rows + int((np.diff(one.level_offsets)[:-1] * (possible // 16 + 1)).sum()) for one in trees)
@@ -223,7 +222,7 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     estimated = columns * (int(tree.level_offsets[kept]) + sum(one.n_nodes for one in beside))
     disk += _NUMBER_ON_DISK * sum(measured_numbers(plan, geography, schema)[:kept]) + _ESTIMATE_ON_DISK * estimated
     gathering = _NUMBERS_OF_A_COLUMN * _WORD * estimated
-    if config.output.estimates:
+    if config.output.estimates or config.output.replicates or not config.asks_queries:
         gathering = of_whole(config, geography)
     projecting = 6 * uppermost + FAMILIES_AT_ONCE * _program(possible, 0, 1) + above
     return InParts(
@@ -257,10 +256,10 @@ def _leaves_of_a_part(config: RunConfig, geography: Geography, part_size: int | 
     if not asked_in_parts(config, geography.n_nodes, part_size):
         if before + of_whole(config, geography) <= room:
             return None
-        if reason_against_parts(config, config.plan().for_levels(geography.levels), geography.levels) is not None:
+        if not config.asks_queries:
             return None
-    if part_size is not None or len(geography.levels) < 3:
-        return part_size or LEAVES_OF_A_PART  # of fewer levels it is refused where that can be said
+    if part_size is not None:
+        return part_size
     leaves = LEAVES_OF_A_PART
     while leaves > _SMALLEST_PART and of_parts(config, geography, leaves).memory(before, workers) > room:
         leaves //= 2

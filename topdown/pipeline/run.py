@@ -8,7 +8,7 @@ from pathlib import Path
 
 from topdown.config import RunConfig
 from topdown.machine.progress import Silent, Stages
-from topdown.machine.tasks import Submits
+from topdown.machine.tasks import Submits, workers_of
 from topdown.measurements.journal import Journal
 from topdown.microdata import written_records as microdata
 from topdown.microdata.record_blocks import Order
@@ -17,7 +17,7 @@ from topdown.pipeline.already_released import require_no_other
 from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
 from topdown.pipeline.exports import require_exports, write_exports
-from topdown.pipeline.parts.in_parts import derive_in_parts, remove_parts, workers_of
+from topdown.pipeline.parts.in_parts import derive_in_parts, remove_parts
 from topdown.pipeline.parts.part_plan import LEAVES_OF_A_PART, CutTree, folder_of
 from topdown.tables.readers import require_encodable
 
@@ -64,7 +64,7 @@ def run(
     if executor is not None and part_size is None:
         part_size = LEAVES_OF_A_PART  # whoever gives an executor wants it to work
     with ExitStack() as held:
-        drawn = draw(config, directory, held, stages, workers=workers, part_size=part_size)
+        drawn = draw(config, directory, held, stages, workers=workers, part_size=part_size, executor=executor)
         already_there = drawn is None
         if drawn is None:
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
@@ -125,23 +125,24 @@ GEOMETRIC = _laplace(
     "geometric", on_grid=False, words="exact discrete Laplace (double-sided geometric) noise on whole numbers"
 )
 
-MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
-    {
-        mechanism.name: mechanism
-        for mechanism in (
-            GEOMETRIC,
-            _laplace(
-                "laplace",
-                on_grid=True,
-                words=f"Laplace noise, {_ON_GRID}",
-            ),
-            _gaussian("discrete-gaussian", on_grid=False, words="exact discrete Gaussian noise on whole numbers"),
-            _gaussian(
-                "gaussian",
-                on_grid=True,
-                words=f"Gaussian noise, {_ON_GRID}",
-            ),
-        )
-    }
-)
+MECHANISMS: dict[str, Mechanism] = {
+    mechanism.name: mechanism
+    for mechanism in (
+        GEOMETRIC,
+        _laplace(
+            "laplace",
+            on_grid=True,
+            words=f"Laplace noise, {_ON_GRID}",
+        ),
+        _gaussian("discrete-gaussian", on_grid=False, words="exact discrete Gaussian noise on whole numbers"),
+        _gaussian(
+            "gaussian",
+            on_grid=True,
+            words=f"Gaussian noise, {_ON_GRID}",
+        ),
+    )
+}
 """Every mechanism by its name."""
+
+BUILT_IN_MECHANISMS = MappingProxyType(dict(MECHANISMS))
+"""The mechanisms of topdown itself, without those that were added to `MECHANISMS`."""

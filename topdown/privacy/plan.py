@@ -9,6 +9,7 @@ from fractions import Fraction
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from topdown import additions
 from topdown.errors import BudgetError, ConfigError, PlanError, disagreement, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import Law
@@ -116,6 +117,8 @@ class Plan:
         exact_queries: Iterable[tuple[str, str]] = (),
         only_child: str = MEASURE,
     ) -> None:
+        if mechanism not in MECHANISMS:
+            additions.load("mechanisms")
         if mechanism not in MECHANISMS:
             raise PlanError(f"unknown mechanism {shown(mechanism)}; {suggest(mechanism, list(MECHANISMS))}")
         if neighbours not in COUNTS_MOVED:

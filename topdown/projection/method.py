@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from topdown import additions
 from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray, Tree
 from topdown.projection.cells.equality import (
@@ -365,17 +366,22 @@ METHODS: dict[str, Method] = {
 """Every projection method by its name."""
 
 BUILT_IN = MappingProxyType(dict(METHODS))
-"""The methods that every process has after importing topdown, without those that were added to `METHODS` in one of
-them.
-"""
+"""The methods of topdown itself, without those that were added to `METHODS`."""
 
 
 def method_named(name: str) -> Method:
     """The method called ``name``. Raises `ConfigError` with the nearest name for an unknown one."""
-    require_known(name, METHODS, "method")
+    require_known(name, _known_with(name), "method")
     return METHODS[name]
 
 
-def nonnegative_methods() -> list[str]:
-    """The names of the methods that have x >= 0."""
-    return [name for name, method in METHODS.items() if method.nonnegative]
+def nonnegative_methods(name: str | None = None) -> list[str]:
+    """The names of the methods that have x >= 0, also of those that packages add where ``name`` is of none of topdown's
+    own."""
+    return [known for known, method in _known_with(name).items() if method.nonnegative]
+
+
+def _known_with(name: str | None) -> Mapping[str, Method]:
+    if name is not None and name not in METHODS:
+        additions.load("methods")
+    return METHODS

@@ -97,8 +97,9 @@ def not_measured(folder: Path) -> Path:
         ("[output]\n", '[projection]\nweights = "uniform"\nmethod = "top-down"\n[output]\n'),
         ("[geography]\n", '[bounds]\npath = "limits.csv"\n[geography]\n'),
         ('nation = ["total"]', 'nation = ["race"]'),
+        ('"discrete-gaussian"', '"gaussian"'),
     ],
-    ids=["estimates", "wide", "margins", "weights", "weights of top-down", "bounds", "exact above the cut"],
+    ids=["estimates", "wide", "margins", "weights", "weights of top-down", "bounds", "exact above the cut", "grid"],
 )
 def test_parts_do_what_the_whole_does(folder: Path, request: pytest.FixtureRequest, old: str, new: str) -> None:
     (folder / "limits.csv").write_text(LIMITS)
@@ -267,9 +268,9 @@ def test_what_was_measured_as_a_whole_is_not_measured_in_parts(folder: Path) -> 
     [
         ("[output]\n", "[output]\nestimates = true\n", "output.estimates asks"),
         ("[output]\n", '[output]\nmargins = { levels = ["state"] }\n', "output.margins chooses"),
-        ('"discrete-gaussian"', '"gaussian"', "not of whole numbers"),
+        ("[output]\n", "[output]\nreplicates = 2\n", "output.replicates asks"),
     ],
-    ids=["estimates", "margins", "grid"],
+    ids=["estimates", "margins", "replicates"],
 )  # fmt: skip
 def test_what_parts_cannot_do_is_refused_before_a_draw(
     folder: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, said: str

@@ -210,30 +210,37 @@ def filed_measurements(folder: Folder, record: Record, geography: Geography) -> 
     above = [[(folder.measured_above, nodes)] for nodes in map(geography.tree.level, range(record.level))]
     pieces = [*above, *([(folder.measured(part), one) for part, one in enumerate(level)] for level in below)]
     array, others = lru_cache(maxsize=4)(_array_of), {}  # several are remembered, as several threads read
+    kind = np.dtype(np.int64 if plan.released_grid_bits == 0 else np.float64)
     for index, level in enumerate(geography.levels[: record.keeps]):
         # The detailed query comes last, as `Measurements.at` has it.
         for name in sorted(plan.queries(level), key=DETAILED.__eq__):
-            values = _FiledAnswers(tuple(pieces[index]), f"{index} {name}", geography.tree.level(index), array)
+            values = _FiledAnswers(tuple(pieces[index]), f"{index} {name}", geography.tree.level(index), kind, array)
             shape = values.nodes.stop - values.nodes.start, Query.parse(name, schema).n_answers
             known = variances(plan, geography, level, name)
-            others[level, name] = Answers(FiledValues(shape, np.dtype(np.int64), values.read), known)
-    cells, nodes = schema.cells(), geography.n_nodes
-    nothing, unmeasured = none_measured((len(cells), nodes), np.int64).T, np.full(nodes, np.inf)
+            others[level, name] = Answers(FiledValues(shape, kind, values.read), known)
+    cells, nodes, attributes = record.cells, geography.n_nodes, schema if record.attributed else None
+    table, spread = none_measured((len(cells), nodes), kind), np.full(nodes, np.inf)
+    if record.at_once:  # by the solvers of the cells alone, which take one table
+        table = np.zeros((len(cells), nodes), kind)
+        for (level, _), one in others.items():
+            table.T[geography.level_slice(level)], spread[geography.level_slice(level)] = one
+        others = {}
     lower = geography.levels[record.keeps :]
-    return Measurements(geography, cells, nothing, unmeasured, plan, True, schema, others, not_kept=lower)
+    return Measurements(geography, cells, table.T, spread, plan, True, attributes, others, not_kept=lower)
 
 
 class _FiledAnswers(NamedTuple):
-    """One query's answers at the ``nodes`` of a level: the array ``name`` of each of ``pieces``, files with the nodes
-    that they have; ``array`` gives it by file and name."""
+    """One query's answers at the ``nodes`` of a level, of type ``kind``: the array ``name`` of each of ``pieces``,
+    files with the nodes that they have; ``array`` gives it by file and name."""
 
     pieces: tuple[tuple[Path, slice], ...]
     name: str
     nodes: slice
+    kind: np.dtype[Any]
     array: Callable[[Path, str], npt.NDArray[Any]]
 
-    def read(self, start: int, stop: int) -> IntArray:
-        """Those from one node of the level up to another, as whole numbers of 64 bits. Raises `Torn`."""
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Those from one node of the level up to another. Raises `Torn`."""
         first, last = self.nodes.start + start, self.nodes.start + stop
         stops = [nodes.stop for _, nodes in self.pieces]
         found: list[npt.NDArray[Any]] = []
@@ -242,7 +249,7 @@ class _FiledAnswers(NamedTuple):
                 break
             part = slice(max(0, first - nodes.start), max(0, min(nodes.stop, last) - nodes.start))
             found.append(self.array(path, self.name)[part])
-        return np.asfortranarray(np.concatenate(found), dtype=np.int64)
+        return np.asfortranarray(np.concatenate(found), dtype=self.kind)
 
 
 def _array_of(path: Path, name: str) -> npt.NDArray[Any]:

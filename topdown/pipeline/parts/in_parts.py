@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -16,19 +15,24 @@ from typing import Any, TypeVar
 
 from topdown.config import RunConfig
 from topdown.errors import DataError
-from topdown.machine.parallel import ProcessWorkers, checked_count
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import TRIES, Submits, each_done
 from topdown.pipeline.charging import confirm
+from topdown.pipeline.derive import Drawn, derive
 from topdown.pipeline.draw import charged_to
 from topdown.pipeline.parts import part_steps
-from topdown.pipeline.parts.filed_release import add_up, asked_sums, published_release, write_sum_starts
+from topdown.pipeline.parts.filed_release import (
+    add_up,
+    asked_sums,
+    filed_measurements,
+    published_release,
+    write_sum_starts,
+)
 from topdown.pipeline.parts.part_files import Written, write
 from topdown.pipeline.parts.part_gather import cut_is_whole, files_of, finished, publish_parts
 from topdown.pipeline.parts.part_job import Folder, Record, Torn, named
 from topdown.pipeline.parts.part_plan import CutTree
 from topdown.pipeline.parts.part_steps import At
-from topdown.pipeline.parts.part_store import take
 from topdown.release.manifest import Origin
 from topdown.release.partition import is_part
 from topdown.wording import FAILED, reason, shown_path
@@ -40,22 +44,6 @@ _SAID_EVERY = 60.0
 
 _MORE = 2
 """So many tasks a worker are with the executor: one is at hand when one is done."""
-
-
-@contextmanager
-def workers_of(executor: Submits | None, workers: int | None) -> Iterator[tuple[Submits, int]]:
-    """``executor``, or without one processes of this computer, and how many workers there are: by default one per
-    processor of this computer, or as many as the executor says that it has (``count``)."""
-    known = getattr(executor, "count", None) if workers is None else None
-    count = checked_count(workers if known is None else known)
-    if executor is not None:
-        yield executor, count
-        return
-    pool = ProcessWorkers(count, fresh=True)
-    try:
-        yield pool, count
-    finally:
-        pool.shutdown()
 
 
 def derive_in_parts(
@@ -92,7 +80,7 @@ def remove_parts(folder: Folder) -> None:
 def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, executor: Submits, count: int) -> None:
     folder, record = cut.folder, cut.record
     work = Work(executor, count, stages)
-    up = missing(record, lambda part: take(folder.up(part)) is not None)
+    up = missing(record, partial(part_steps.is_up, folder, record))
     down = missing(record, partial(part_steps.is_down, folder, record))
     with stages.stage("measuring and going up"):
         work.all(part_steps.up, [At(folder.root, part) for part in up], len(up), _part)
@@ -101,6 +89,11 @@ def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, execu
     entry = confirm(charged_to(config), cut.journal, measured)
     name = cut.journal.release_name()
     origin = Origin(cut.units, entry, notices=cut.notices, limits=cut.limits_digest, noise=name, areas=cut.areas)
+    if record.at_once:
+        measurements = filed_measurements(folder, record, cut.geography)
+        drawn = Drawn(measurements, cut.begun.ties, record.its_plan, origin, cut.limits)
+        derive(config, drawn, public, stages, workers=count)
+        return
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
     part_steps.keep_below(folder.root)

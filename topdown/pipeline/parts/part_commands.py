@@ -11,13 +11,13 @@ from typing import Any
 from topdown.config import RunConfig
 from topdown.errors import ConfigError
 from topdown.machine.progress import Stages
+from topdown.machine.tasks import workers_of
 from topdown.pipeline.draw import draw
 from topdown.pipeline.parts import part_steps
-from topdown.pipeline.parts.in_parts import derive_in_parts, missing, remove_parts, workers_of
+from topdown.pipeline.parts.in_parts import derive_in_parts, missing, remove_parts
 from topdown.pipeline.parts.part_job import Folder, Record, named
 from topdown.pipeline.parts.part_plan import LEAVES_OF_A_PART, CutTree, folder_of
 from topdown.pipeline.parts.part_steps import At
-from topdown.pipeline.parts.part_store import take
 from topdown.wording import shown, shown_path
 
 
@@ -37,7 +37,7 @@ def listed_parts(config: RunConfig, output: Path | None) -> Iterator[str]:
     """A line for every part: its number, and the steps that are done."""
     folder, record = _cut(config, output)
     for part in range(record.n_parts):
-        up, down = take(folder.up(part)) is not None, part_steps.is_down(folder, record, part)
+        up, down = part_steps.is_up(folder, record, part), part_steps.is_down(folder, record, part)
         yield " ".join([named(part), *["up"] * up, *["down"] * down])
 
 
@@ -83,7 +83,7 @@ def _cut(config: RunConfig, output: Path | None) -> tuple[Folder, Record]:
 
 
 def _require_up(folder: Folder, record: Record) -> None:
-    _require_done("up", record, lambda part: take(folder.up(part)) is not None)
+    _require_done("up", record, partial(part_steps.is_up, folder, record))
 
 
 def _require_done(name: str, record: Record, done: Callable[[int], bool]) -> None:

@@ -6,7 +6,7 @@ No key is in it and no count: who works on a part reads the key from the release
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -177,7 +177,9 @@ class Record:
     ``geography``: the digest of the table of units. ``upward``: where the upward pass starts, the leaves by default.
     ``order``: the queries that are settled first, None for what is usual. ``keeps``: of how many levels, root first,
     what is measured is kept, for the release has it. ``weights``: of measurements against each other. ``limited``:
-    whether there are limits.
+    whether there are limits. ``cells``: the names of the cells; ``attributed``: whether they are the product of
+    attributes that were given. ``at_once``: whether the parts are measured alone, and the whole tree is projected at
+    once, as where the cells alone are measured.
     """
 
     configuration: str
@@ -200,49 +202,27 @@ class Record:
     keeps: int = 1
     weights: str = "variance"
     limited: bool = False
+    cells: tuple[str, ...] = ()
+    attributed: bool = True
+    at_once: bool = False
     counts: str = field(default="", repr=False)
 
     @classmethod
-    def of(
-        cls,
-        geography: Geography,
-        schema: Schema,
-        plan: Plan,
-        *,
-        method: str,
-        name: tuple[str, str],
-        cut: tuple[int, int],
-        tables: Sequence[str],
-        csv: bool,
-        solver: str | None,
-        marks: dict[str, str],
-        upward: str | None = None,
-        order: Order | None = None,
-        keeps: int = 1,
-        weights: str = "variance",
-        limited: bool = False,
-    ) -> Record:
+    def of(cls, geography: Geography, plan: Plan, name: tuple[str, str], cut: tuple[int, int], **said: Any) -> Record:
         """The record of a release called ``name``, by its configuration and its input, that is ``cut`` at a level into
-        parts of so many leaves."""
+        parts of so many leaves; ``said``: its other fields."""
         tree = geography.tree
+        siblings = tuple((one.start, one.stop) for one in parts_of(tree, *cut))
+        sizes = tuple(int(size) for size in np.diff(tree.level_offsets))
         return cls(
             *name,
-            geography.levels,
-            tuple(int(size) for size in np.diff(tree.level_offsets)),
-            schema.to_mappings(),
-            plan.to_dict(),
-            method,
-            *cut,
-            tuple((one.start, one.stop) for one in parts_of(tree, *cut)),
-            tuple(tables),
-            csv,
-            solver,
-            marks,
-            upward=upward,
-            order=order,
-            keeps=keeps,
-            weights=weights,
-            limited=limited,
+            levels=geography.levels,
+            sizes=sizes,
+            plan=plan.to_dict(),
+            level=cut[0],
+            leaves=cut[1],
+            siblings=siblings,
+            **said,
         )
 
     @classmethod
@@ -252,7 +232,7 @@ class Record:
         if found is None:
             return None
         said = json.loads(found["json"].tobytes())
-        for name in ("levels", "sizes", "tables"):
+        for name in ("levels", "sizes", "tables", "cells"):
             said[name] = tuple(said[name])
         said["siblings"] = tuple((first, stop) for first, stop in said["siblings"])
         return cls(**said)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from topdown import additions
 from topdown.analysis.export_formats import EXPORT_FORMATS
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
 from topdown.geography.unit_sums import published
+from topdown.machine.tasks import Submits, workers_of
 from topdown.measurements.journal import BegunRelease, Journal
 from topdown.pipeline.parts.cut_points import level_to_cut
 from topdown.pipeline.parts.part_job import Folder, Record
-from topdown.privacy.mechanism import MECHANISMS
+from topdown.privacy.mechanism import BUILT_IN_MECHANISMS, MECHANISMS
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import BUILT_IN, method_named
+from topdown.projection.method import BUILT_IN, METHODS, method_named
 from topdown.release.publication import marks_of
 from topdown.wording import shown
 from topdown.workload import Query, Schema
@@ -66,41 +69,69 @@ def folder_of(directory: Path) -> Folder:
 
 def asked_in_parts(config: RunConfig, nodes: int, part_size: int | None) -> bool:
     """Whether a release of so many nodes has to go in parts: asked for, or too large for tables of nodes x cells."""
-    large = config.by_family and nodes * len(config.input.cells) > LARGEST_WHOLE
+    large = config.asks_queries and nodes * len(config.input.cells) > LARGEST_WHOLE
     return (part_size is not None or large) and not isinstance(config, StudyConfig)
 
 
-def require_parts(config: RunConfig, plan: Plan, geography: Geography, schema: Schema) -> None:
-    """Refuse what a release in parts cannot do. Raises `ConfigError`."""
-    reason = reason_against_parts(config, plan, geography.levels)
-    if reason is not None:
-        raise ConfigError(
-            f"a release in parts ({LARGEST_WHOLE:,} nodes x cells and more, or --part-size) cannot be made where "
-            f"{reason}; leave that out, or make a smaller release without parts"
-        )
+def require_parts(
+    config: RunConfig, plan: Plan, geography: Geography, schema: Schema, executor: Submits | None = None
+) -> None:
+    """Refuse what is made of measurements that a release in parts does not keep, and what the workers of ``executor``,
+    or processes, do not know. Raises `ConfigError`."""
     require_measurements(config, geography, kept_levels(config, plan, geography, schema))
+    _require_known_to_workers(config, plan, executor)
 
 
-def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> str | None:
-    """Why a release cannot be made in parts, in words; None where it can."""
+def _require_known_to_workers(config: RunConfig, plan: Plan, executor: Submits | None) -> None:
+    """Refuse an added mechanism, or method that parts need, that a worker does not have, or has as another."""
     method = method_named(config.projection.method)
-    wrong = {
-        "the cells alone are measured, and parts are for releases of several queries": not config.asks_queries,
-        f"its units have {len(levels)} levels, and a tree is cut between its root and its leaves": len(levels) < 3,
-        "its noise is bounded": plan.bounds.any,
-        f"its noise by mechanism = {plan.mechanism!r} is not of whole numbers": plan.released_grid_bits > 0,
-        # The processes that work on parts load topdown alone, and not what a program added to it.
-        f"mechanism = {plan.mechanism!r} was added to topdown": MECHANISMS.get(plan.mechanism) != plan.noise,
-        f"method = {method.name!r} was added to topdown": BUILT_IN.get(method.name) != method,
-        "output.replicates asks for whole tables": bool(config.output.replicates),
-    }
-    return next((said for said, holds in wrong.items() if holds), None)
+    added: list[tuple[str, str, object]] = []
+    if BUILT_IN_MECHANISMS.get(plan.mechanism) != plan.noise:
+        added.append(("mechanism", plan.mechanism, plan.noise))
+    if config.asks_queries and BUILT_IN.get(method.name) != method:
+        added.append(("method", method.name, method))
+    if not added:
+        return
+    with workers_of(executor, 1) as (pool, _):
+        known = pool.submit(entries_named, [(what, name) for what, name, _ in added]).result()
+    for (what, name, entry), there in zip(added, known, strict=True):
+        if there != in_full(entry):
+            raise ConfigError(
+                f"{what} {shown(name)} was added to topdown, and the workers of a release in parts "
+                f"{'do not have it' if there is None else 'have another under this name'}; let an installed package "
+                f'add it, as an entry point of the group "topdown.{what}s", or make the release without parts'
+            )
+
+
+def entries_named(names: Sequence[tuple[str, str]]) -> list[str | None]:
+    """What this process has under ``names`` of mechanisms and methods, each as `in_full` gives it; None for nothing."""
+    found: list[str | None] = []
+    for what, name in names:
+        registry: Mapping[str, object] = MECHANISMS if what == "mechanism" else METHODS
+        if name not in registry:
+            additions.load(f"{what}s")
+        found.append(in_full(registry[name]) if name in registry else None)
+    return found
+
+
+def in_full(entry: object) -> str:
+    """A registry's ``entry`` as text, equal in two processes where its values, and the names of its functions, are."""
+    if isinstance(entry, partial):
+        return f"{in_full(entry.func)}{[in_full(one) for one in entry.args]}{in_full(tuple(entry.keywords.items()))}"
+    if is_dataclass(entry) and not isinstance(entry, type):
+        return f"{type(entry).__name__}{[in_full(getattr(entry, one.name)) for one in fields(entry)]}"
+    if isinstance(entry, tuple):
+        return str([in_full(one) for one in entry])
+    if callable(entry):
+        # The script that began a release is the module __mp_main__ in its workers.
+        return f"{entry.__module__}.{getattr(entry, '__qualname__', '')}".replace("__mp_main__", "__main__")
+    return repr(entry)
 
 
 def kept_levels(config: RunConfig, plan: Plan, geography: Geography, schema: Schema) -> int:
     """Of how many levels, root first, a release in parts has what was measured."""
     numbers = np.cumsum(measured_numbers(plan, geography, schema))
-    if config.output.all_measurements:
+    if config.output.all_measurements or not config.asks_queries:
         return len(numbers)
     first = int(np.argmax(numbers > 0))
     return max(first + 1, int(np.searchsorted(numbers, LARGEST_KEPT, side="right")))
@@ -116,6 +147,7 @@ def require_measurements(config: RunConfig, geography: Geography, kept: int) -> 
     chosen = output.margins.get("levels", []) if isinstance(output.margins, dict) else []
     wanted = {
         "output.estimates asks for estimates, which are made of them": bool(output.estimates),
+        "output.replicates asks for tables, which are made of them": bool(output.replicates),
         "output.exports asks for them": any(
             EXPORT_FORMATS[name].of_measurements for name in output.forms if name in EXPORT_FORMATS
         ),
@@ -136,13 +168,14 @@ def measured_numbers(plan: Plan, geography: Geography, schema: Schema) -> list[i
     return [units * each for units, each in zip(nodes, answers, strict=True)]
 
 
-def cut_for(tree: Tree, leaves: int) -> tuple[int, int]:
-    """The number of the level where a tree is cut into parts of so many ``leaves``, and these."""
-    return level_to_cut(tree, _LARGER * leaves), leaves
+def cut_for(tree: Tree, leaves: int, plan: Plan) -> tuple[int, int]:
+    """The number of the level where a tree is cut into parts of so many ``leaves``, and these. Noise within bounds
+    depends on all counts of its stream, so that the whole tree below the root is then one part."""
+    return (1, tree.n_leaves) if plan.bounds.any else (level_to_cut(tree, _LARGER * leaves), leaves)
 
 
 def where_to_cut(
-    tree: Tree, begun: BegunRelease | None, leaves: int | None, *, asked: bool = False
+    tree: Tree, plan: Plan, begun: BegunRelease | None, leaves: int | None, *, asked: bool = False
 ) -> tuple[int, int] | None:
     """The number of the level where the tree is cut, and how many leaves a part has: as it was measured before, if it
     was, else with so many ``leaves``; None where it is not cut.
@@ -159,7 +192,7 @@ def where_to_cut(
             "this release was measured of the whole tree at once; run it again so, without --part-size: parts cannot "
             "make sure that they measure the same"
         )
-    return cut_for(tree, leaves)
+    return cut_for(tree, leaves, plan)
 
 
 def renewed(record: Record, config: RunConfig, geography: Geography) -> Record:
@@ -171,17 +204,25 @@ def renewed(record: Record, config: RunConfig, geography: Geography) -> Record:
 
 
 def record_of(
-    config: RunConfig, geography: Geography, schema: Schema, plan: Plan, name: tuple[str, str], cut: tuple[int, int]
+    config: RunConfig,
+    geography: Geography,
+    cells: Sequence[str],
+    attributes: Schema | None,
+    plan: Plan,
+    name: tuple[str, str],
+    cut: tuple[int, int],
 ) -> Record:
-    """The record of a release that is called ``name``, by its configuration and its input."""
+    """The record of a release that is called ``name``, by its configuration and its input; ``attributes``: the schema
+    whose product the ``cells`` are, None where they are one attribute."""
+    schema = Schema.of_cells(cells) if attributes is None else attributes
     return Record.of(
         geography,
-        schema,
         plan,
+        name,
+        cut,
+        schema=schema.to_mappings(),
         method=config.projection.method,
-        name=name,
-        cut=cut,
-        tables=config.output.tables,
+        tables=tuple(config.output.tables),
         csv=config.output.csv,
         solver=config.projection.solver if config.projection.cross_check else None,
         marks=marks_of(fit_for_release=True),
@@ -190,4 +231,7 @@ def record_of(
         keeps=kept_levels(config, plan, geography, schema),
         weights=config.projection.weights,
         limited=config.bounds is not None,
+        cells=tuple(cells),
+        attributed=attributes is not None,
+        at_once=not config.asks_queries,
     )

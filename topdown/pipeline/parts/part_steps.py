@@ -54,22 +54,26 @@ class At(NamedTuple):
 def up(at: At) -> str:
     """What a part's measurements say of its uppermost units, to a file; the code of what was measured."""
     folder, record, begun = _begun(at.root)
-    done = take(folder.up(at.part))
-    if done is None:
-        job = _job(record, begun)
-        part, measured = _measured(folder, record, begun, at.part, partial(_lowest_going_up, job, record))
-        code, limits = _code(begun, record, part, measured), _limits(record, folder.limits(at.part))
-        roots = _named(folder, record, part, lambda: array_steps.up(job, part, measured, limits))
-        done = {**array_steps.roots_as_arrays(roots), "code": np.array(code)}
-        put_durably(folder.up(at.part), done)
-    return str(done["code"])
+    if not is_up(folder, record, at.part):
+        job, said = _job(record, begun), array_steps.Arrays()
+        lowest = None if record.at_once else partial(_lowest_going_up, job, record)
+        part, measured = _measured(folder, record, begun, at.part, lowest)
+        if record.at_once:
+            _keep_measured(folder, record, at.part, part, measured)
+        else:
+            limits = _limits(record, folder.limits(at.part))
+            roots = _named(folder, record, part, lambda: array_steps.up(job, part, measured, limits))
+            said = array_steps.roots_as_arrays(roots)
+        put_durably(folder.up(at.part), {**said, "code": np.array(_code(begun, record, part, measured))})
+    return str(held(folder.up(at.part))["code"])
 
 
 def top(root: Path) -> str:
     """The release down to the parts' uppermost units, from what all parts say of these, to files; the code of all that
     was measured, which is kept before anything is derived from it."""
     folder, record, begun = _begun(root)
-    done = [folder.top, folder.measured_above, *(folder.roots(number) for number in range(record.n_parts))]
+    roots_of_parts = [] if record.at_once else [folder.roots(number) for number in range(record.n_parts)]
+    done = [folder.top, folder.measured_above, *roots_of_parts]
     if begun.measured is not None and all(take(path) is not None for path in done):
         return begun.measured
     said = [held(folder.up(number)) for number in range(record.n_parts)]
@@ -79,6 +83,10 @@ def top(root: Path) -> str:
     code, cut = begun.key.code(MEASUREMENTS, answers), (record.level, record.leaves)
     with _made_again(folder.up(number) for number in range(record.n_parts)):
         journal(folder, record).keep_code(begun, code, cut)
+    put_durably(folder.measured_above, measured_as_arrays(measured[: record.keeps], 0))
+    if record.at_once:
+        put_durably(folder.top, {})
+        return code
     roots = Roots.side_by_side([array_steps.roots_of_arrays(one, record.its_schema) for one in said])
     del said
     part, job = Part(above, 0, (0,) * above.n_levels), _job(record, begun)
@@ -94,7 +102,6 @@ def top(root: Path) -> str:
         "programs": np.array(whole.programs),
         "cross check": checked,
     }
-    put_durably(folder.measured_above, measured_as_arrays(measured[: record.keeps], 0))
     put_durably(folder.top, made)
     return code
 
@@ -127,13 +134,24 @@ def down(at: At) -> None:
     for k in range(2, part.tree.n_levels):
         made |= histograms_as_arrays(str(k), whole.histograms[part.tree.level(k)])
     if record.parts_keep:
-        put_durably(folder.measured(at.part), measured_as_arrays(measured[: record.keeps - part.top], part.top))
+        _keep_measured(folder, record, at.part, part, measured)
     put_durably(folder.down(at.part), made)
 
 
+def _keep_measured(folder: Folder, record: Record, number: int, part: Part, measured: array_steps.Measured) -> None:
+    put_durably(folder.measured(number), measured_as_arrays(measured[: record.keeps - part.top], part.top))
+
+
+def is_up(folder: Folder, record: Record, part: int) -> bool:
+    """Whether a part went up, and all that it wrote is whole."""
+    written = [folder.up(part)] + [folder.measured(part)] * record.at_once
+    return all(take(path) is not None for path in written)
+
+
 def is_down(folder: Folder, record: Record, part: int) -> bool:
-    """Whether a part came down, and all that it wrote is whole."""
-    written = [folder.down(part)] + [folder.measured(part)] * record.parts_keep
+    """Whether a part came down, and all that it wrote is whole; there is no way down where the whole tree is projected
+    at once."""
+    written = [] if record.at_once else [folder.down(part)] + [folder.measured(part)] * record.parts_keep
     return all(take(path) is not None for path in written)
 
 

@@ -190,7 +190,7 @@ def redrawn(measurements: Measurements, noise: AnswerNoise, source: KeyedSource)
     for level, kinds in zip(measurements.geography.levels, noise.kind, strict=True):
         nodes = measurements.geography.level_slice(level)
         for query, kind in kinds.items():
-            is_cells = query.name == DETAILED
+            is_cells = (level, query.name) not in others  # else they are answers as all others are, read from files
             found = np.array(measurements.values[nodes] if is_cells else others[level, query.name].values)
             for number in np.unique(kind[kind >= 0]).tolist():
                 rows = np.flatnonzero(kind == number)
