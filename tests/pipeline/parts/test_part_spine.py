@@ -11,7 +11,7 @@ import pytest
 
 import topdown as td
 from support.command import topdown_command
-from support.on_spine import KINDS, QUERIES, districts, folder_with
+from support.on_spine import KINDS, QUERIES, TOTALS, districts, folder_with
 from support.parted import AtOnce, counts_of, place_of_the_same_noise, tables_of
 from topdown.analysis.release_query import query_release
 from topdown.config import load_config
@@ -70,12 +70,14 @@ def test_parts_publish_what_the_whole_publishes(folder: Path, monkeypatch: pytes
         ("[output]\n", '[output]\nmargins = { levels = ["tract"], tables = ["votingage"] }\n'),
         ("[geography]\n", '[bounds]\npath = "limits.csv"\n[geography]\n'),
         ("[privacy]\n", '[privacy]\nonly_child = "move-up"\n'),
+        (QUERIES, TOTALS),
+        ("[output]\n", "[output]\nreplicates = 2\n"),
         (
             '[privacy.shares]\nstate = { total = "1/10" }',
             'invariants = { state = ["total"] }\n[privacy.shares]\nstate = { detailed = "1/10" }',
         ),
     ],
-    ids=["across", "estimates", "wide", "no tables", "margins", "bounds", "move-up", "exact"],
+    ids=["across", "estimates", "wide", "no tables", "margins", "bounds", "move-up", "cells", "replicates", "exact"],
 )
 def test_parts_do_what_the_whole_does(folder: Path, request: pytest.FixtureRequest, old: str, new: str) -> None:
     (folder / "limits.csv").write_text("geoid,query,answer,lower,upper\n440070001011000,total,total,,900\n")
