@@ -103,3 +103,12 @@ def test_a_family_is_solved_as_a_large_one_where_it_is(monkeypatch: pytest.Monke
     family = measured_family(UNIVERSE, np.random.default_rng(9), children=3, mean=6.0)
     monkeypatch.setattr(linked_family, "solve_compiled", None)
     assert _certified(family)
+
+
+def test_a_large_root_meets_its_rows_to_rounding() -> None:
+    """A certificate judges what a row lacks by the noise: of a sum of many cells no more than its rounding is left."""
+    family = measured_family(LARGE, np.random.default_rng(4), children=1, mean=4000.0)._replace(total=None)
+    found = solve_large(family)
+    rows = family.rows.conditions()
+    lacks = np.maximum(rows.low - found.x @ rows.rows.T, found.x @ rows.rows.T - rows.high)
+    assert lacks.max() < 1e-9

@@ -54,7 +54,8 @@ class _FreeEquations(NamedTuple):
         own = vector * self.spread
         if not self.weighed.shape[0]:
             return own
-        return np.asarray(own - self.spread * (self.weighed.T @ cho_solve(self.factor, self.weighed @ own)))
+        pushed = cho_solve(self.factor, self.weighed @ own, check_finite=False)
+        return np.asarray(own - self.spread * (self.weighed.T @ pushed))
 
 
 class _WhileSolved:
@@ -87,6 +88,7 @@ class _WhileSolved:
         self.others = np.zeros(self.rows.low.shape)
         self.stale = np.ones(count, np.bool_)
         self.children: list[_FreeEquations] = [None] * count  # type: ignore[list-item]
+        self.used = np.zeros((count, self.sums.shape[0]))
         self.x, self.multiplier = np.zeros_like(self.g), np.zeros(self.g.shape[1])
 
     def push(self, x: FloatArray) -> FloatArray:
@@ -118,6 +120,9 @@ class _WhileSolved:
             gram[np.diag_indices(len(gram))] += 1.0
             factor = cho_factor(gram) if len(gram) else None
             self.children[c] = _FreeEquations(index, spread, weighed, factor)
+            there = np.diff(own.indptr) > 0
+            with np.errstate(divide="ignore"):
+                self.used[c] = np.where(there, 1.0 / weights, 0.0)
         self.stale[:] = False
 
     def solve(self) -> None:
@@ -142,15 +147,26 @@ class _WhileSolved:
             last = worst
 
     def _conjugate(self, left: FloatArray) -> FloatArray:
-        """The multipliers' step by which the children's sums change by ``left`` (cells,)."""
-        scale = np.zeros(len(left))
-        for child in self.children:
+        """The multipliers' step by which the children's sums change by ``left`` (cells,).
+
+        Preconditioned by what would be the inverse if all children had the same free cells: the information of the sum
+        of several measured values, of which the variances add up.
+        """
+        scale, variance = np.zeros(len(left)), np.zeros(self.sums.shape[0])
+        for child, used in zip(self.children, self.used, strict=True):
             scale[child.index] += child.spread
+            variance += used
         able = scale > 0
         scale[~able] = 1.0
         left = np.where(able, left, 0.0)
+        strength = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
         found = np.zeros_like(left)
-        towards = left / scale
+
+        def nearly(vector: FloatArray) -> FloatArray:
+            shared = self.sums.T @ (strength * (self.sums @ vector))
+            return np.asarray(vector / scale + np.where(able, shared, 0.0))
+
+        towards = nearly(left)
         step, size = towards.copy(), float(left @ towards)
         enough = _LEFT**2 * size
         for _ in range(_MOST_STEPS):
@@ -162,7 +178,7 @@ class _WhileSolved:
             length = size / float(step @ turned)
             found += length * step
             left = left - length * turned
-            towards = left / scale
+            towards = nearly(left)
             size, last = float(left @ towards), size
             step = towards + size / last * step
         return found
@@ -178,8 +194,7 @@ class _WhileSolved:
         growing = rows.allowed & ~self.free & (lack < -_SIGN * unit - _ROUNDING * terms)
         wrong: BoolArray = negative | growing
         answers = self.x @ rows.rows.T
-        strongest = np.sqrt(self.weight / _WEIGHT)[:, None]
-        slack = _SIGN / strongest + _ROUNDING * most * self.x.shape[1]
+        strongest, slack = np.sqrt(self.weight / _WEIGHT)[:, None], self.slack()
         least = slack * self.weight[:, None] + _SIGN * strongest
         to = np.where(answers < rows.low - slack, -1, np.where(answers > rows.high + slack, 1, 0))
         to = np.where(self.side == -1, np.where(push < -least, 0, -1), to)
@@ -208,10 +223,15 @@ class _WhileSolved:
             self.free |= back
             self.stale |= back.any(axis=1)
 
+    def slack(self) -> FloatArray:
+        """What rows may lack (children x rows): a little of the noise, and rounding of their sums, whose terms are
+        large where they are 0."""
+        terms = np.abs(self.x) @ np.abs(self.rows.rows).T
+        return np.asarray(_SIGN / np.sqrt(self.weight / _WEIGHT)[:, None] + _ROUNDING * terms)
+
     def missing(self) -> float:
         """What held rows lack at most, in units of what they may."""
-        slack = _SIGN / np.sqrt(self.weight / _WEIGHT) + _ROUNDING * np.abs(self.x).max(axis=1) * self.x.shape[1]
-        off = np.abs(self.push(self.x) - self.others) / self.weight[:, None] / slack[:, None]
+        off = np.abs(self.push(self.x) - self.others) / self.weight[:, None] / self.slack()
         return float(np.where(self.side != 0, off, 0.0).max(initial=0.0))
 
 
