@@ -1,4 +1,4 @@
-"""Synthetic households of real blocks: ``python benchmarks/synthetic_households.py BLOCKS FOLDER``.
+"""Synthetic households of real blocks: ``python benchmarks/synthetic_households.py BLOCKS FOLDER [PREFIX]``.
 
 BLOCKS is a table of Rhode Island's blocks as `data/small/ri_block_race_2010.csv` has it: persons by race and Hispanic
 origin, and those of 18 and over. These counts are kept in every block; who lives with whom, everybody's age and sex,
@@ -10,7 +10,8 @@ tenures, facilities and vacant units are made up, from a public seed, and descri
 
 Every household has one householder of 18 or over, whose age, sex, origin and race are the household's, and at most
 `LARGEST` persons; its size and type are those of its members. Every person is in a household, or in a block that has a
-facility of its kind. The same on every machine.
+facility of its kind. The same on every machine. With PREFIX only blocks whose codes begin with it are written, such as
+44001 for a county; what is in them is the same.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 SEED = 2010_04_01
@@ -349,10 +351,16 @@ def write(tables: Made, folder: Path) -> None:
         writer.writerows(tables.blocks)
 
 
+def only(tables: Made, prefix: str) -> Made:
+    """The tables of the blocks whose codes begin with ``prefix``."""
+    kept = [table.filter(pc.starts_with(table["geoid"], prefix)) for table in tables[:2]]
+    return Made(*kept, [row for row in tables.blocks if str(row[0]).startswith(prefix)])
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         raise SystemExit(__doc__)
-    found = made(read_blocks(Path(sys.argv[1])))
+    found = only(made(read_blocks(Path(sys.argv[1]))), "".join(sys.argv[3:]))
     write(found, Path(sys.argv[2]))
     print(
         f"{len(found.blocks):,} blocks, {found.households.num_rows:,} households, {found.persons.num_rows:,} persons, "

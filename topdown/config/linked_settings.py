@@ -28,6 +28,19 @@ from topdown.workload import DETAILED, Schema
 _COLUMNS = ("household", "geoid")
 """Columns of linked microdata that are no attributes."""
 
+_OF_ONE_TABLE = (
+    "projection.weights",
+    "projection.upward",
+    "projection.order",
+    "output.replicates",
+    "output.exports",
+    "output.style",
+    "output.page",
+    "exports",
+    "page",
+)
+"""Settings of a release of one table that change nothing of two."""
+
 
 class LinkedInput(TomlSection):
     """The two confidential tables, and the public one of units."""
@@ -172,6 +185,14 @@ class LinkedConfig(DerivationConfig):
                 f"projection.method is {shown(self.projection.method)}, and two linked tables are solved by "
                 f"{LINKED_METHOD!r} alone: write that"
             )
+        for setting in _OF_ONE_TABLE:
+            section, _, name = setting.rpartition(".")
+            holder: TomlSection = getattr(self, section) if section else self
+            if getattr(holder, name) != type(holder).model_fields[name].get_default(call_default_factory=True):
+                raise ValueError(
+                    f"{setting}: a release of two linked tables is made without it; leave it out (the folder of each "
+                    "table can be given to topdown export and topdown page)"
+                )
         if self.units_path is None:
             raise ValueError("geography.units is missing: name a public list of the units, or a public table")
         if self.geography.spine is not None:
