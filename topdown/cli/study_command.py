@@ -30,7 +30,7 @@ def study(
     confidential as the table. Ctrl-C keeps the finished replicates and ends with exit code 130.
 
     Of two linked tables (a section \\[link]), which need no section \\[study], it writes what solving both together
-    changes: report.html, results.parquet and errors.parquet; see docs/households.md.
+    changes: report.html, results.parquet, errors.parquet and coverage.parquet; see docs/households.md.
     """
     from topdown.config import describes_linked, load_linked, load_study
     from topdown.machine.progress import Shown, Silent

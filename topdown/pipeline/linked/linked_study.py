@@ -37,12 +37,14 @@ from topdown.studies.report.together import (
     together_summary,
 )
 from topdown.tables.tidy import write_parquet
+from topdown.uncertainty.laws.known_noise import no_margins
+from topdown.uncertainty.margins import margins
 from topdown.workload import Query
 
 LINKED_STUDY_STAGES = 3
 """How many stages `study_linked` has, for a progress bar."""
 
-RESULTS, ERRORS, REPORT = "results.parquet", "errors.parquet", "report.html"
+RESULTS, ERRORS, COVERAGE, REPORT = "results.parquet", "errors.parquet", "coverage.parquet", "report.html"
 """The files of a study of two linked tables."""
 
 
@@ -57,10 +59,10 @@ def study_linked(
     """Measure both tables of ``config`` many times, solve each measurement separately and together, and write how many
     results are impossible and how large errors are, both ways, to ``output``/internal.
 
-    Leaves results.parquet and errors.parquet (`LinkedComparison`), and report.html. ``workers`` (threads) and
-    ``replicates`` stand in for the configuration's. An interrupt keeps the replicates that are finished. No budget is
-    spent. Raises `ConfigError` for an output directory that is public, and whatever a release would be refused for,
-    before the first replicate; `ProjectionError` where a replicate cannot be solved.
+    Leaves results.parquet, errors.parquet and coverage.parquet (`LinkedComparison`), and report.html. ``workers``
+    (threads) and ``replicates`` stand in for the configuration's. An interrupt keeps the replicates that are finished.
+    No budget is spent. Raises `ConfigError` for an output directory that is public, and whatever a release would be
+    refused for, before the first replicate; `ProjectionError` where a replicate cannot be solved.
     """
     stages, options = stages or Silent(), config.study
     directory = confidential_directory(config.output_path if output is None else output)
@@ -71,8 +73,10 @@ def study_linked(
     with stages.stage(f"simulating {wanted:,} replicates"):
         try:
             for number in range(wanted):
-                for solved, releases in _solved(config, prepared, number, workers).items():
+                measured, both = _solved(config, prepared, number, workers)
+                for solved, releases in both.items():
                     comparison.add(number, solved, _by_level(releases))
+                _add_margins(config, comparison, number, measured, both[TOGETHER])
                 finished = number + 1
                 stages.count(finished, wanted)
         except KeyboardInterrupt:
@@ -90,16 +94,18 @@ def study_linked(
         public_input=options.public_input,
         replicates=finished,
         seed=options.seed,
+        confidence=config.output.confidence,
         guarantee="\n".join(prepared.guarantee.describe()),
     )
     marks = {"notice": notice, "replicates": str(finished)}
     with stages.stage("writing"), writing(directory):
         make_folder(directory, private=True)
-        for name, frame in ((RESULTS, comparison.results()), (ERRORS, comparison.errors())):
+        tables = {RESULTS: comparison.results(), ERRORS: comparison.errors(), COVERAGE: comparison.coverage()}
+        for name, frame in tables.items():
             write_parquet(directory / name, _batches(frame, finished, notice), marks, private=True)
         with whole_file(directory / REPORT, private=True) as partial:
             partial.write_text(render_together(summary), encoding="utf-8")
-    for name in (RESULTS, ERRORS, REPORT):
+    for name in (*tables, REPORT):
         stages.say(f"wrote     {directory / name}")
     if options.public_input:  # of confidential tables no number is told
         for card in summary["cards"]:
@@ -123,8 +129,8 @@ def _comparison(config: LinkedConfig, prepared: LinkedPrepared) -> LinkedCompari
 
 def _solved(
     config: LinkedConfig, prepared: LinkedPrepared, number: int, workers: int | None
-) -> dict[str, Mapping[str, Release]]:
-    """The releases of both tables by how they were solved, from one replicate's noise."""
+) -> tuple[dict[str, Measurements], dict[str, dict[str, Release]]]:
+    """The measurements of one replicate by table, and the releases of both tables by how they were solved."""
     source, figures = SeededSource((config.study.seed, number)), prepared.counts.figures
     measured = {
         name: measure(prepared.counts.of_table(name), plan, source.spawn(name)) for name, plan in prepared.plans.items()
@@ -143,7 +149,27 @@ def _solved(
         for name, one in measured.items()
     }
     together = releases_of(config, drawn, solved_together(config, drawn, Silent(), workers=workers))
-    return {APART: apart, TOGETHER: together}
+    return measured, {APART: apart, TOGETHER: together}
+
+
+def _add_margins(
+    config: LinkedConfig,
+    comparison: LinkedComparison,
+    number: int,
+    measured: Mapping[str, Measurements],
+    releases: Mapping[str, Release],
+) -> None:
+    """Add the margins of error of the tables of both releases, as they are published; none where there are none."""
+    for name, one in measured.items():
+        output, schema = config.of_table(name).output, one.schema
+        queries = [Query.parse(text, schema) for text in output.tables] if output.margins else []
+        if queries and no_margins(one) is None:
+            texts = [query.name for query in queries]
+            frame = margins(one, releases[name], confidence=output.confidence, queries=texts)
+            for query in queries:
+                rows = frame[frame["query"] == query.name]
+                lower, upper = (rows[end].to_numpy().reshape(-1, query.n_answers) for end in ("lower", "upper"))
+                comparison.add_margins(number, name, query, lower, upper)
 
 
 def public_limits(universe: Universe, table: Measurements | Release, figures: PublicFigures) -> AnswerLimits | None:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray
 from topdown.linked.impossible import CountedCells, PersonFacts, counted, results_of
 from topdown.linked.universe import Universe
 from topdown.pages.chart_style import GREY, INK, styled
@@ -18,7 +19,7 @@ from topdown.studies.report.chart_parts import LIGHTNESS, SHAPES, above, telling
 from topdown.studies.report.page import filled
 from topdown.studies.report.plain_numbers import rounded, rows_of
 from topdown.studies.report.section import Summary
-from topdown.studies.report.words import number, within
+from topdown.studies.report.words import number, percent, percent_within, within
 from topdown.workload import Query
 
 APART, TOGETHER = "separately", "together"
@@ -27,8 +28,8 @@ SOLVED = (APART, TOGETHER)
 
 ANY = "any impossible result"
 
-_CLEAR = 2.0
-"""Standard errors from which an error is called smaller or larger."""
+_CLEAR, _SHORT = 2.0, 3.0
+"""Standard errors from which an error is called smaller or larger, and a coverage too small."""
 
 ByLevel = Mapping[str, Sequence[CountedCells]]
 """By table its cells that are not 0 at the nodes of every level."""
@@ -51,6 +52,7 @@ class LinkedComparison:
     facts: PersonFacts | None = None
     _results: list[dict[str, Any]] = field(default_factory=list, repr=False)
     _errors: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    _coverage: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     def add(self, replicate: int, solved: str, tables: ByLevel) -> None:
         """Count the results, and find the errors, of ``tables`` of one replicate, solved as ``solved`` says."""
@@ -62,6 +64,27 @@ class LinkedComparison:
                 for query in queries:
                     error = _l1(query, self.truth[name][index], tables[name][index]) / (nodes.stop - nodes.start)
                     self._errors.append(of | {"level": level, "table": name, "query": query.name, "error": error})
+
+    def add_margins(self, replicate: int, table: str, query: Query, lower: FloatArray, upper: FloatArray) -> None:
+        """Count how many intervals, ``lower`` to ``upper`` (nodes x answers), of a replicate hold the true answers."""
+        for index, level in enumerate(self.geography.levels):
+            nodes = self.geography.level_slice(level)
+            true = query.sparse_answers(*self.truth[table][index], nodes.stop - nodes.start)
+            held = (lower[nodes] <= true) & (true <= upper[nodes])
+            self._coverage.append(
+                {"replicate": replicate, "level": level, "table": table, "query": query.name}
+                | {"intervals": held.size, "coverage": held.mean()}
+            )
+
+    def coverage(self) -> pd.DataFrame:
+        """By level, table and query: how many ``intervals`` a replicate has, and the part of them that hold the true
+        answers, a mean over replicates with its standard error."""
+        rows = [
+            {"level": level, "table": table, "query": query, "intervals": int(part["intervals"].iloc[0])}
+            | {"coverage": part["coverage"].mean(), "coverage_se": _error(part["coverage"].to_numpy(np.float64))}
+            for (level, table, query), part in _frame(self._coverage).groupby(["level", "table", "query"], sort=False)
+        ]
+        return pd.DataFrame(rows, columns=["level", "table", "query", "intervals", "coverage", "coverage_se"])
 
     def _found(self, tables: ByLevel) -> Iterator[dict[str, Any]]:
         """Impossible and improbable results by level, and at how many nodes any is impossible."""
@@ -96,6 +119,10 @@ class LinkedComparison:
         return int(nodes.stop - nodes.start)
 
 
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["replicate", "level", "table", "query", "intervals", "coverage"])
+
+
 def _l1(query: Query, true: CountedCells, released: CountedCells) -> float:
     """The sum over nodes and answers of |released - true|."""
     keys = [one.rows * query.n_answers + query.answers_of(one.cells) for one in (released, true)]
@@ -128,14 +155,17 @@ def _error(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 
 
 def together_summary(comparison: LinkedComparison, **about: Any) -> Summary:
-    """What the page shows: ``cards``, ``results``, ``errors``, ``levels`` from the lowest, and ``about`` the study:
-    ``title, notice, public_input, replicates, seed, guarantee``."""
-    results, errors = comparison.results(), comparison.errors()
+    """What the page shows: ``cards``, ``results``, ``errors``, ``coverage``, ``levels`` from the lowest, and ``about``
+    the study: ``title, notice, public_input, replicates, seed, confidence, guarantee``."""
+    results, errors, coverage = comparison.results(), comparison.errors(), comparison.coverage()
     levels = list(reversed(comparison.geography.levels))
     summary: Summary = rounded(
-        {"results": rows_of(results), "errors": rows_of(errors), "levels": levels, "tables": comparison.universe.names}
+        {"results": rows_of(results), "errors": rows_of(errors), "coverage": rows_of(coverage)}
+        | {"levels": levels, "tables": comparison.universe.names}
     )
     cards = [_results_card(results, levels[0], about["replicates"]), _errors_card(errors)]
+    if len(coverage):
+        cards.append(_margins_card(coverage, about["confidence"]))
     return summary | {"cards": cards} | about
 
 
@@ -173,6 +203,20 @@ def _errors_card(errors: pd.DataFrame) -> dict[str, Any]:
         "headline": f"Of {len(errors):,} errors (queries by level), {smaller:,} are smaller together, {larger:,} "
         "larger, by more than two standard errors.",
         "more": more,
+    }
+
+
+def _margins_card(coverage: pd.DataFrame, confidence: float) -> dict[str, Any]:
+    short = coverage[coverage["coverage"] + _SHORT * coverage["coverage_se"].fillna(0.0) < confidence]
+    (least,) = rows_of(coverage.sort_values("coverage").iloc[[0]])
+    mean = float(np.average(coverage["coverage"], weights=coverage["intervals"]))
+    of = f"{least['table']}: {least['query']} at {least['level']}"
+    return {
+        "name": "Margins of error",
+        "status": "some too short" if len(short) else "as stated",
+        "matters": len(short) > 0,
+        "headline": f"Of both releases' intervals at {percent(confidence)}, {percent(mean)} hold the true answer.",
+        "more": [f"Least: {percent_within(least['coverage'], least['coverage_se'])}, of {of}."],
     }
 
 
