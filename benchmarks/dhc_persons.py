@@ -156,7 +156,9 @@ def main(path: Path, counties: list[str], *, is_tied: bool) -> None:
     asked = Timed(AskedMeasurements(table, plan(list(geography.levels)), NoiseKey(bytes(32), "benchmark", "public")))
     tied = published(table) if is_tied else None
     begin, used = time.perf_counter(), time.process_time()
-    descent = SupportDescent(geography.tree, DHC_PERSONS, asked, rounding_named("nearest"), tied)
+    descent = SupportDescent(
+        geography.tree, DHC_PERSONS, DHC_PERSONS.possible_cells(), asked, rounding_named("nearest"), tied
+    )
     with ThreadPoolExecutor(2) as pool:
         found = descend_on_supports(descent, KeyedSource(bytes(32)), pool)
     print(

@@ -58,7 +58,9 @@ def asked(counts: td.Counts, **options: Any) -> AskedMeasurements:
 
 
 def made(counts: td.Counts, measurements: Any, executor: Any = None, tied: Tied | None = None) -> OnSupports:
-    descent = SupportDescent(counts.geography.tree, SCHEMA, measurements, rounding_named("nearest"), tied)
+    descent = SupportDescent(
+        counts.geography.tree, SCHEMA, SCHEMA.possible_cells(), measurements, rounding_named("nearest"), tied
+    )
     return descend_on_supports(descent, KeyedSource(bytes(32)), executor)
 
 
@@ -313,4 +315,4 @@ def test_what_it_does_not_take_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"level 'state'.*exact or not measured"):
         AskedMeasurements(counts, exact, KEY)
     with pytest.raises(ConfigError, match=r"'family' .* does not round"):
-        SupportDescent(counts.geography.tree, SCHEMA, asked(counts), rounding_named("family"))
+        SupportDescent(counts.geography.tree, SCHEMA, SCHEMA.possible_cells(), asked(counts), rounding_named("family"))

@@ -8,14 +8,13 @@ these are (post-processing).
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from topdown.confidential.bound_streams import code_of_counts
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, require_room
 from topdown.errors import BudgetError, ConfigError, InternalError
+from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.noise import DiscreteGaussian, DiscreteLaplace
 from topdown.noise.addressed import AddressedNoise, require_addressable
@@ -26,38 +25,57 @@ from topdown.wording import shown
 from topdown.workload import Query
 
 
+def require_askable(plan: Plan, geography: Geography) -> None:
+    """Refuse a ``plan`` (`measurable`) whose answers cannot be measured one by one. Raises `BudgetError` where a level
+    is bounded, or an only child's share goes to its parent; `ConfigError` for an exact answer, and for a law that is
+    not drawn by address.
+    """
+    if plan.bounds.any:
+        raise BudgetError("answers that are measured where they are asked for have no bounds; leave bounds out")
+    if levels_taken(plan, geography).any():
+        raise BudgetError(
+            "answers that are measured where they are asked for keep the share of an only child; leave the rule "
+            "for only children out"
+        )
+    for level in geography.levels:
+        for name in plan.queries(level):
+            try:
+                _law(plan, level, name)
+            except ConfigError as error:
+                raise ConfigError(f"level {shown(level)}, query {shown(name)}: {error}") from None
+
+
+def _law(plan: Plan, level: str, query: str) -> DiscreteGaussian | DiscreteLaplace:
+    law = plan.law(level, query)
+    if not isinstance(law, (DiscreteGaussian, DiscreteLaplace)):
+        raise ConfigError("it is exact or not measured, or its noise is not discrete; give it a share")
+    require_addressable(law)
+    return law
+
+
 class AskedMeasurements:
     """Confidential ``counts``, of which answers are measured under ``plan`` where they are asked for.
 
-    Raises `BudgetError` as `measurable` does, and where a level is exact or bounded, or an only child's share goes to
-    its parent; `ConfigError` for a law that is not drawn by address, `CountsError` as `require_room` does.
+    Raises as `measurable`, `require_askable` and `require_room` do.
     """
 
     def __init__(self, counts: Counts, plan: Plan, key: NoiseKey) -> None:
-        self.plan = measurable(plan, counts.geography.levels, counts.schema)
+        levels = counts.geography.levels
+        self.plan = measurable(plan, levels, counts.schema)
         self._counts = counts
         require_room(counts, self.plan)
-        if self.plan.bounds.any:
-            raise BudgetError("answers that are measured where they are asked for have no bounds; leave bounds out")
-        if levels_taken(self.plan, counts.geography).any():
-            raise BudgetError(
-                "answers that are measured where they are asked for keep the share of an only child; leave the rule "
-                "for only children out"
-            )
-        for level in counts.geography.levels:
-            for name in self.plan.queries(level):
-                try:
-                    self._law(level, name)
-                except ConfigError as error:
-                    raise ConfigError(f"level {shown(level)}, query {shown(name)}: {error}") from None
-        self._streams = key.streams(code_of_counts(counts, self.plan, key))
-        self._noise = lru_cache(maxsize=None)(self._noise_of)
+        require_askable(self.plan, counts.geography)
+        streams = key.streams(code_of_counts(counts, self.plan, key))
+        self._laws = {
+            (level, name): _law(self.plan, level, name) for level in levels for name in self.plan.queries(level)
+        }
+        self._noise = {name: AddressedNoise(streams.address_key(*name), law) for name, law in self._laws.items()}
 
     def queries(self, index: int) -> dict[Query, float]:
         """The queries that are measured at level ``index``, each with the variance of its noise."""
         level = self._counts.geography.levels[index]
         named = self.plan.queries(level)
-        return {Query.parse(name, self._counts.schema): self._law(level, name).variance for name in named}
+        return {Query.parse(name, self._counts.schema): self._laws[level, name].variance for name in named}
 
     def measured(self, index: int, query: Query, nodes: slice, answers: IntArray) -> IntArray:
         """The measured ``answers`` (numbers of answers, rising) to ``query`` at ``nodes`` (numbered from the first of
@@ -75,23 +93,13 @@ class AskedMeasurements:
         asked[asked] = answers[place[asked]] == found[asked]
         exact = np.zeros((nodes.stop - nodes.start, len(answers)), np.int64)
         np.add.at(exact.reshape(-1), rows[asked] * len(answers) + place[asked], counts[asked])
-        noise = self._noise(level, query.name).draw(np.arange(nodes.start, nodes.stop)[:, None], answers)
-        if noise.size and np.abs(noise.astype(np.int64)).max() > self._law(level, query.name).reach:
+        noise = self._noise[level, query.name].draw(np.arange(nodes.start, nodes.stop)[:, None], answers)
+        if noise.size and np.abs(noise.astype(np.int64)).max() > self._laws[level, query.name].reach:
             raise InternalError(
                 f"level {shown(level)}, query {shown(query.name)}: a draw is further from 0 than its law reaches: an "
                 "internal error of topdown; nothing was released, please report it"
             )
         return np.asarray(exact + noise, np.int64)
-
-    def _law(self, level: str, query: str) -> DiscreteGaussian | DiscreteLaplace:
-        law = self.plan.law(level, query)
-        if not isinstance(law, (DiscreteGaussian, DiscreteLaplace)):
-            raise ConfigError("it is exact or not measured, or its noise is not discrete; give it a share")
-        require_addressable(law)
-        return law
-
-    def _noise_of(self, level: str, query: str) -> AddressedNoise:
-        return AddressedNoise(self._streams.address_key(level, query), self._law(level, query))
 
     def __repr__(self) -> str:
         return "<AskedMeasurements(hidden)>"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from topdown.census.layouts.redistricting_layout import WIDTHS
-from topdown.config.derivation import DerivationConfig, OutputWithRecords
+from topdown.config.derivation import DerivationConfig, OutputWithRecords, Projection
 from topdown.config.privacy import LedgerOptions, NoiseOptions, Privacy, budget_errors
 from topdown.config.table_settings import ROWS, BoundsOptions, GeographyOptions, Input, RowKind
 from topdown.errors import BudgetError, ConfigError, PlanError, suggest
@@ -21,7 +21,6 @@ from topdown.wording import shown
 from topdown.workload import DETAILED, Schema
 from topdown.workload.answer_tables import answer_tables
 from topdown.workload.redistricting import PERSONS
-from topdown.workload.schema import MOST_CELLS
 
 
 def contradictions(table: Input, geography: GeographyOptions, *, has_attributes: bool) -> list[str]:
@@ -102,6 +101,9 @@ class RunConfig(DerivationConfig):
         }
     )
 
+    takes_large_schemas: ClassVar[bool] = True
+    """Whether the schema may have too many cells for tables of them."""
+
     input: Input
     geography: GeographyOptions
     privacy: Privacy
@@ -130,17 +132,20 @@ class RunConfig(DerivationConfig):
         privacy = settings.get("privacy")
         name = privacy.get("preset") if isinstance(privacy, dict) else None
         known = PRESETS.get(name) if isinstance(name, str) else None
-        if attributes is None and known is not None and known.released:
+        # By a preset with too many cells to list, a table of totals is still planned for, whose one cell is named.
+        counted = isinstance(table, dict) and "cells" not in table and not _rows_of(table).cells_are_columns
+        if attributes is None and known is not None and (known.released or (counted and not known.beside)):
             attributes = known.schema.to_mappings()["attributes"]
             settings = {**settings, "schema": attributes}
-        if not isinstance(table, dict) or "cells" in table or not isinstance(attributes, dict):
-            return settings
-        if _rows_of(table).cells_are_columns:
+        if not counted or not isinstance(attributes, dict):
             return settings
         try:
             schema = Schema.from_mapping(attributes)
         except (ConfigError, TypeError):
             return settings  # errors in it are reported where it is validated
+        if schema.is_large and cls.takes_large_schemas:
+            schema.require_solvable()
+            return {**settings, "input": {**table, "cells": []}}
         schema.require_listable()
         return {**settings, "input": {**table, "cells": list(schema.cells())}}
 
@@ -153,7 +158,11 @@ class RunConfig(DerivationConfig):
                 f"{self.too_large}: `topdown spine` and `topdown check` are for the total; give a table with a column "
                 'of totals, such as cells = ["persons"], and no [schema]'
             ]
-        if self.has_schema:
+        if self.on_supports:
+            found += self._not_on_supports()
+        elif not self.input.cells:
+            found.append("input.cells is empty; name at least one")
+        elif self.has_schema:
             try:
                 self.schema_of_cells.codes(self.input.cells)
             except ConfigError as error:
@@ -182,7 +191,7 @@ class RunConfig(DerivationConfig):
         attribute "cell". With a preset, they include its recodes and zeros, if the attributes are those of the preset.
         """
         attributes, recodes, zeros = self.attributes or {"cell": self.input.cells}, dict(self.recodes), list(self.zeros)
-        if self.privacy.preset is not None and PRESETS[self.privacy.preset].released:
+        if self.privacy.preset is not None and self.is_released:
             known = PRESETS[self.privacy.preset].schema.to_mappings()
             if known["attributes"] == attributes:
                 recodes = known["recodes"] | recodes
@@ -191,17 +200,50 @@ class RunConfig(DerivationConfig):
 
     @property
     def is_released(self) -> bool:
-        """Whether a release can be made by the preset, if there is one."""
-        return self.privacy.preset is None or PRESETS[self.privacy.preset].released
+        """Whether a release can be made by the preset, if there is one: not of a table of totals for a preset with too
+        many cells to list, and not of a second histogram."""
+        if self.privacy.preset is None:
+            return True
+        known = PRESETS[self.privacy.preset]
+        return known.released or (self.attributes is not None and not self.input.cells and not known.beside)
+
+    @property
+    def on_supports(self) -> bool:
+        """Whether the schema has too many cells for tables of them, so that histograms are solved on supports."""
+        return self.attributes is not None and not self.input.cells and self.schema_of_cells.is_large
+
+    def _not_on_supports(self) -> list[str]:
+        """The settings that do not go with a schema of so many cells, in words."""
+        unlike = {
+            "projection.upward": self.projection.upward is not None,
+            "projection.weights": self.projection.weights != Projection().weights,
+            "margins of error": self.output.margins is not False,
+            "output.estimates": bool(self.output.estimates),
+            "output.wide": self.output.wide,
+            "output.replicates": self.output.replicates > 0,
+            "output.style, output.exports": bool(self.output.forms),
+            "output.page": self.output.page,
+            "output.microdata": self.output.microdata,
+            "bounds": self.bounds is not None,
+            "geography.spine": self.geography.spine is not None,
+        }
+        found = [name for name, there in unlike.items() if there]
+        if not found:
+            return []
+        return [
+            f"a schema of {self.schema_of_cells.n_cells:,} cells has too many for tables of them, and nothing but "
+            f"counts is published of it: write output.margins = false, and leave out {', '.join(found)}"
+        ]
 
     @property
     def too_large(self) -> str:
         """Why no release is made by the preset, in words."""
         known = PRESETS[str(self.privacy.preset)]
-        second = " and those of a second histogram" if known.beside else ""
+        if known.beside:
+            return f"privacy.preset = {shown(known.name)} is a plan of two histograms, and a release is of one"
         return (
-            f"privacy.preset = {shown(known.name)} is a plan of {known.schema.n_cells:,} cells{second}, and a release "
-            f"has at most {MOST_CELLS:,} of one schema"
+            f"privacy.preset = {shown(known.name)} is a plan of {known.schema.n_cells:,} cells, and this table has the "
+            "total alone"
         )
 
     def require_released(self) -> None:
@@ -227,7 +269,7 @@ class RunConfig(DerivationConfig):
     def asks_queries(self) -> bool:
         """Whether other queries than the cells are measured or published exactly, so that the schema matters."""
         if self.privacy.preset is not None:
-            return PRESETS[self.privacy.preset].released
+            return self.is_released
         shares = [part for part in (self.privacy.shares or {}).values() if isinstance(part, dict)]
         return isinstance(self.privacy.invariants, dict) or any(set(part) != {DETAILED} for part in shares)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -270,6 +270,8 @@ class StudyConfig(RunConfig):
     """The file of `topdown study`: the sections of a release, with ``study`` (how its errors are simulated) and
     ``report`` (which numbers its page shades).
     """
+
+    takes_large_schemas: ClassVar[bool] = False
 
     study: StudyOptions
     report: ReportOptions = Field(default_factory=ReportOptions)

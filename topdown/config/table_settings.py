@@ -68,7 +68,7 @@ class Input(TomlSection):
     redistricting file (P.L. 94-171), its folder or ZIP, whose units and attributes are known."""
     count: str | None = None
     """The column of counts, if rows = "long"."""
-    cells: list[str] = Field(min_length=1)
+    cells: list[str]
     """The columns of counts, if rows = "leaves". Otherwise the cells follow from [schema]."""
     geoid: str | None = None
     """The column that identifies the units of the lowest level; with geography.levels it is the last of these."""

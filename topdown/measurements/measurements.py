@@ -64,7 +64,8 @@ class Measurements(ArrowTable):
         others: what was measured of other queries, by level and query.
         mechanism: which noise was drawn with these variances, where it is known without a plan.
         drawn_on: the units for which the plan's noise was drawn, where these are not all of them.
-        not_kept: the lower levels whose measurements a very large release in parts did not keep.
+        not_kept: the lower levels whose measurements a very large release in parts did not keep; all levels of a
+            release on supports (`topdown.projection.histograms.support_descent`), which has none.
 
     Examples:
         >>> by_level = [8.0, 4.0, 2.0]
@@ -217,8 +218,8 @@ class Measurements(ArrowTable):
 
     @property
     def kept(self) -> Measurements:
-        """The measurements of the levels that were kept; all of them, where none was left out."""
-        if not self.not_kept:
+        """The measurements of the levels that were kept; these themselves, where none or every one was left out."""
+        if len(self.not_kept) in (0, len(self.geography.levels)):
             return self
         return self.top(self.geography.levels[-len(self.not_kept) - 1])
 
@@ -226,12 +227,9 @@ class Measurements(ArrowTable):
         """Why the errors of answers at published ``levels`` are not known; None where their measurements were kept, on
         a spine those of nodes that they are sums of."""
         known, asked = self.kept.published.levels if self.not_kept else self.published.levels, {*levels}
+        known = () if len(self.not_kept) == len(self.geography.levels) else known
         missing = [level for level in self.published.levels[len(known) :] if level in asked]
-        return (
-            f"the release was made in parts, and its measurements of {listed(missing)} were not kept"
-            if missing
-            else None
-        )
+        return f"the release is so large that its measurements of {listed(missing)} were not kept" if missing else None
 
     def in_memory(self) -> Measurements:
         """The same measurements with all values in memory. Raises `DataError` where they take too much."""
@@ -295,6 +293,22 @@ class Measurements(ArrowTable):
     def _plain_batches(self) -> Iterator[pa.RecordBatch]:
         """The batches, with text in place of each batch's own dictionary."""
         return map(with_plain_strings, self.batches()) if self.others else self.batches()
+
+
+def nothing_kept(geography: Geography, schema: Schema, plan: Plan | None, *, fit_for_release: bool) -> Measurements:
+    """What stands for the measurements of a release of which none are published."""
+    nothing = none_measured((schema.n_cells, geography.n_nodes), np.int64).T
+    unknown = np.full(geography.n_nodes, np.inf)
+    return Measurements(
+        geography,
+        schema.cells(),
+        nothing,
+        unknown,
+        plan,
+        fit_for_release,
+        attributes=schema,
+        not_kept=geography.levels,
+    )
 
 
 def none_measured(shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:

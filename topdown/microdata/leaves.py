@@ -141,6 +141,8 @@ def _facts(manifest: Path) -> _Facts:
     try:
         found = manifest_at(manifest)
         require_version(found)
+        if found["cells"] is None:
+            raise DataError("has too many cells for records to be made of them here")
         facts = _Facts(
             digest=release_digest(found["files"]),
             cells=tuple(found["cells"]),
@@ -151,7 +153,7 @@ def _facts(manifest: Path) -> _Facts:
         if len(set(facts.cells)) == len(facts.cells):
             return facts
     except DataError as error:
-        raise DataError(f"{shown_path(manifest)}: {error}; make the release again") from None
+        raise DataError(f"{shown_path(manifest)}: {error}; give another release") from None
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise DataError(f"{shown_path(manifest)}: is not a release's manifest; make the release again")

@@ -90,7 +90,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
         write_made(config, drawn, made, folder, stages, held.close, laws, workers=workers)
-    _say_output(stages, public, made.again.result())
+    say_output(stages, public, made.again.result())
 
 
 def write_made(
@@ -377,7 +377,7 @@ def made_whole(
     )
 
 
-def _say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> None:
+def say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> None:
     say_agreement(stages, checks)
     for path in sorted(path for path in public.rglob("*") if path.is_file()):
         stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, measure, require_room
+from topdown.confidential.measure_asked import AskedMeasurements, require_askable
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import BudgetError, ConfigError
 from topdown.geography.geography import Geography
@@ -20,7 +21,8 @@ from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.machine.tasks import Submits
-from topdown.measurements.journal import Journal
+from topdown.measurements.journal import MEASUREMENTS, BegunRelease, Journal
+from topdown.measurements.touched import TOUCHED, write_touched
 from topdown.noise.exact.threshold_tables import prepare
 from topdown.pipeline.already_released import released
 from topdown.pipeline.charging import Charged, confirm, require_left, reserve
@@ -31,6 +33,7 @@ from topdown.pipeline.input.limit_reading import limits_digest, read_limits, req
 from topdown.pipeline.input.reading import input_digest, read_input, units_digest
 from topdown.pipeline.input.spine_reading import area_paths, areas_digest
 from topdown.pipeline.memory_needed import of_parts, require_disk, weigh
+from topdown.pipeline.on_supports import SupportDrawn, SupportSolution, require_on_supports, solved_on_supports
 from topdown.pipeline.parts.part_cut import cut
 from topdown.pipeline.parts.part_gather import cut_is_whole
 from topdown.pipeline.parts.part_job import Record
@@ -42,7 +45,7 @@ from topdown.pipeline.parts.part_plan import (
     require_parts,
     where_to_cut,
 )
-from topdown.pipeline.rehearsal import rehearse
+from topdown.pipeline.rehearsal import load_loops, rehearse
 from topdown.planning.expected import expected_errors
 from topdown.privacy import strength
 from topdown.privacy.plan import Plan
@@ -110,11 +113,12 @@ def draw(
     workers: int | None = None,
     part_size: int | None = None,
     executor: Submits | None = None,
-) -> Drawn | CutTree | None:
+) -> Drawn | CutTree | SupportDrawn | None:
     """The measurements of the release that is written to ``directory``; None where it was written before.
 
     Of a release in parts, which a large one is, or one with a ``part_size`` (leaves of a part), the tree is cut, and
-    its parts are measured later, each by itself.
+    its parts are measured later, each by itself. Where the schema has too many cells to measure all answers, those are
+    measured that solving asks for, and what was solved is given.
 
     Reads and validates, rehearses, reserves the budget in the ledger where there is one, keeps what the noise follows
     from, draws, and confirms it. A run that is started again draws the same noise. ``held`` then holds the directory
@@ -159,6 +163,14 @@ def draw(
             record = cut(counts, record, folder, begun.key, stages.count, limits)
         del prepared, counts  # With it go the counts, whose memory is wanted.
         return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_digest, areas)
+    if config.on_supports:
+        solved, measured = _solved(config, prepared, journal, begun, stages, workers)
+        units = prepared.units
+        del prepared  # With it go the counts, whose memory is wanted.
+        give_back()
+        entry = confirm(charged_to(config), journal, measured)
+        origin = Origin(units, entry, notices=notices, noise=journal.release_name())
+        return SupportDrawn(solved, begun.ties, plan, origin, begun.key.fit_for_release and begun.ties.fit_for_release)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
@@ -169,6 +181,25 @@ def draw(
     entry = confirm(charged_to(config), journal, measured)
     origin = Origin(units, entry, notices=notices, limits=limits_digest, noise=journal.release_name(), areas=areas)
     return Drawn(measurements, begun.ties, plan, origin, limits=limits)
+
+
+def _solved(
+    config: RunConfig,
+    prepared: Prepared,
+    journal: Journal,
+    begun: BegunRelease,
+    stages: Stages,
+    workers: int | None,
+) -> tuple[SupportSolution, str]:
+    """Histograms that are solved while they are measured, and the code of all answers that were measured for it, which
+    are kept beside the journal."""
+    counts, levels = prepared.counts, prepared.counts.geography.levels
+    asked = AskedMeasurements(counts, prepared.plan, begun.key)
+    found = solved_on_supports(config, counts.geography, counts.schema, asked, begun.ties, stages, workers=workers)
+    with stages.stage("keeping what was measured"):
+        write_touched(journal.folder / TOUCHED, found.touched, levels)
+        code = begun.key.code(MEASUREMENTS, (array for one in found.touched for array in one.arrays()))
+        return found, journal.keep_code(begun, code)
 
 
 def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stages) -> CutTree | None:
@@ -224,6 +255,9 @@ def _prepare(
             solver.result()  # Memory is weighed when the libraries are loaded that the run needs.
             if not isinstance(config, StudyConfig):
                 prepare(geography.n_nodes * len(config.input.cells))
+            if config.on_supports:
+                load_loops()
+                return
             leaves = weigh(config, stages, geography, read, workers=workers, part_size=part_size)
 
         geography, counts = read_input(config, stages, before_counts=before_counts)
@@ -231,6 +265,9 @@ def _prepare(
         gains = largest_gains(plan, geography)
         _require_upward(config, plan, geography.levels)
         _require_order(config, plan, geography.levels)
+        if config.on_supports:
+            require_on_supports(config, plan, geography.levels, counts.schema)
+            require_askable(plan, geography)
         require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
         if leaves is not None:

@@ -20,6 +20,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, SeededSource
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.pipeline.derive import projected
+from topdown.pipeline.on_supports import solved_on_supports
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
 from topdown.projection.limits import AnswerLimits
@@ -34,6 +35,9 @@ _LEAVES = 800
 _HISTOGRAM_CELLS = 40_000
 _OCCUPIED_CELLS = 64
 """So many cells of a stand-in histogram have records: in real ones most are empty."""
+_LEAVES_ON_SUPPORTS, _CELLS_ON_SUPPORTS = 40, 2_000
+"""Leaves, and cells, where a schema has too many for tables of them."""
+
 _DEVIATIONS = 50.0
 _SEED = 2020
 
@@ -55,6 +59,9 @@ def rehearse(
     with stages.stage("rehearsing on stand-in counts"):
         several = any(set(plan.queries(level)) - {DETAILED} for level in geography.levels)
         try:
+            if schema.is_large:
+                _on_supports(config, geography, plan, schema)
+                return
             if several or limits is not None:
                 measurements, limits = stand_ins_of_queries(geography, plan, schema, limits)
             else:
@@ -65,6 +72,47 @@ def rehearse(
                 f"rehearsed on stand-in counts, before anything was drawn: {error}. Take another projection.method or "
                 "projection.solver, or shares that differ less from level to level"
             ) from None
+
+
+class _AskedStandIns:
+    """Stand-in measurements, made where they are asked for: of every node some records in the same few ``cells``
+    (``counts``, nodes x cells), and noise; an answer does not depend on what was asked before."""
+
+    def __init__(self, geography: Geography, plan: Plan, schema: Schema, cells: IntArray, counts: IntArray) -> None:
+        self._geography, self._cells, self._counts = geography, cells, counts
+        self._queries = [
+            {Query.parse(name, schema): float(plan.variance(level, name)) for name in plan.queries(level)}
+            for level in geography.levels
+        ]
+
+    def queries(self, index: int) -> dict[Query, float]:
+        """As `Asked` has it."""
+        return self._queries[index]
+
+    def measured(self, index: int, query: Query, nodes: slice, answers: IntArray) -> IntArray:
+        """As `Asked` has it."""
+        first = self._geography.tree.level(index).start
+        found = query.answers_of(self._cells)
+        place = np.minimum(np.searchsorted(answers, found), len(answers) - 1)
+        there = answers[place] == found
+        exact = np.zeros((nodes.stop - nodes.start, len(answers)))
+        for row, counts in zip(exact, self._counts[first + nodes.start : first + nodes.stop], strict=True):
+            np.add.at(row, place[there], counts[there])
+        rng = np.random.default_rng([_SEED, index, list(self._queries[index]).index(query), nodes.start])
+        noise = rng.laplace(size=exact.shape) * (self._queries[index][query] / 2) ** 0.5
+        return np.asarray(np.rint(exact + noise), np.int64)
+
+
+def _on_supports(config: DerivationConfig, geography: Geography, plan: Plan, schema: Schema) -> None:
+    """Rehearse on a part of the geography, and on some of the cells: the root's program has them all."""
+    part, rng = _part(geography, _LEAVES_ON_SUPPORTS), np.random.default_rng(_SEED)
+    cells = np.sort(rng.permutation(schema.possible_cells())[:_CELLS_ON_SUPPORTS])
+    occupied = cells[:: max(1, len(cells) // _OCCUPIED_CELLS)]
+    leaves = rng.poisson(rng.dirichlet(np.full(len(occupied), 0.2)), (part.tree.n_leaves, len(occupied)))
+    leaves *= rng.integers(0, 200, (part.tree.n_leaves, 1))
+    counts = part.tree.aggregate(np.ascontiguousarray(leaves.T)).T
+    asked = _AskedStandIns(part, plan, schema, occupied, counts)
+    solved_on_supports(config, part, schema, asked, KeyedSource(bytes(32)), Silent(), cells=cells)
 
 
 def load_loops() -> None:

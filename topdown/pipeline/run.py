@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from topdown.config import RunConfig
+from topdown.errors import ConfigError
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.tasks import Submits, workers_of
 from topdown.measurements.journal import Journal
@@ -17,6 +18,7 @@ from topdown.pipeline.already_released import require_no_other
 from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
 from topdown.pipeline.exports import require_exports, write_exports
+from topdown.pipeline.on_supports import SupportDrawn, derive_on_supports
 from topdown.pipeline.parts.in_parts import derive_in_parts, remove_parts
 from topdown.pipeline.parts.part_plan import LEAVES_OF_A_PART, CutTree, folder_of
 from topdown.tables.readers import require_encodable
@@ -63,6 +65,11 @@ def run(
         microdata.require_replaceable(directory / "microdata")
     if executor is not None and part_size is None:
         part_size = LEAVES_OF_A_PART  # whoever gives an executor wants it to work
+    if config.on_supports and part_size is not None:
+        raise ConfigError(
+            f"a schema of {config.schema_of_cells.n_cells:,} cells is solved on this computer, in one piece: leave "
+            "options of parts out"
+        )
     with ExitStack() as held:
         drawn = draw(config, directory, held, stages, workers=workers, part_size=part_size, executor=executor)
         already_there = drawn is None
@@ -71,6 +78,8 @@ def run(
         elif isinstance(drawn, CutTree):
             pool, count = held.enter_context(workers_of(executor, workers))
             derive_in_parts(config, drawn, public, stages, pool, count)
+        elif isinstance(drawn, SupportDrawn):
+            derive_on_supports(config, drawn, public, stages, workers=workers)
         else:
             derive(config, drawn, public, stages, workers=workers)
         del drawn

@@ -185,7 +185,7 @@ def describe_release(about: Description, files: Mapping[str, Mapping[str, Any]])
         "configuration_sha256": config.fingerprint(origin.units, origin.limits, origin.areas),
         "levels": _levels(measurements.published),
         "units": describe_units(origin.units),
-        "cells": list(measurements.cells),
+        "cells": None if about.schema.is_large else list(measurements.cells),
         "schema": None if measurements.attributes is None else measurements.attributes.to_mappings(),
         "privacy": _privacy(plan, geography) if plan is not None else privacy_record(measurements),
         "invariants": invariants_in_words(plan, geography) if plan is not None else exact_in_words(measurements),

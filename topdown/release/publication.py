@@ -129,7 +129,9 @@ def begun(
         held.callback(leave)
         found = Begun(public, staging, marks_of(fit_for_release=fit_for_release), writing, executor)
         if executor is not None:
-            known = {MEASUREMENTS: measurements.batches(), GEOGRAPHY: tree_batches(measurements.geography)}
+            known = {GEOGRAPHY: tree_batches(measurements.geography)}
+            if measurements.keys:
+                known[MEASUREMENTS] = measurements.batches()
             for name, batches in known.items():
                 wanted = takewhile(lambda _: not abandoned.is_set(), batches)
                 writing[name] = executor.submit(_failure, found.parquet(name, wanted))
@@ -193,8 +195,9 @@ def tables_of(
         return {} if margins is None or release.layout is not EVERY_CELL else _beside_cells(made, margins)
 
     of_cells = {name: one for name, one in made.estimates.items() if isinstance(one, Estimate)}
+    kept = bool(about.measurements.keys)
     files = {
-        MEASUREMENTS: parquet(MEASUREMENTS, about.measurements.batches()),
+        **({MEASUREMENTS: parquet(MEASUREMENTS, about.measurements.batches())} if kept else {}),
         **{name: parquet(name, release.batches(nodes, more())) for name, nodes in nodes_of_files(release).items()},
         GEOGRAPHY: parquet(GEOGRAPHY, tree_batches(about.measurements.geography)),
     }
@@ -232,6 +235,8 @@ def tables_of(
         files[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
         if output.csv:
             files[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
+        if about.linear_name not in made.estimates:
+            continue  # a release without measurements has none
         files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", beside(table))
         if output.estimates_csv:
             files[f"{estimates}.csv"] = text(f"{estimates}.csv", beside(table))

@@ -24,7 +24,7 @@ from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest
 from topdown.machine.memory import most_at_once, too_large
 from topdown.measurements.filed_values import FiledValues
-from topdown.measurements.measurements import Answers, Measurements, none_measured
+from topdown.measurements.measurements import Answers, Measurements, none_measured, nothing_kept
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
@@ -95,8 +95,8 @@ def _as_drawn(folder: Path) -> Iterator[None]:
 
 def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
     """As `read_measurements`, of a release whose files were verified against its ``manifest``."""
-    geography = geography_of(folder, manifest)
-    if MEASUREMENTS not in manifest["files"]:
+    geography, large = geography_of(folder, manifest), manifest["cells"] is None
+    if MEASUREMENTS not in manifest["files"] and not large:
         raise DataError(
             f"{shown_path(folder)}: has no {MEASUREMENTS}, as releases in parts of earlier versions; make it again: "
             "the same run draws the same noise"
@@ -106,8 +106,8 @@ def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
         stated: Any = privacy.get("measured")  # without a plan
         plan = Plan.from_dict(privacy) if stated is None else None
         mechanism = None if plan is not None or privacy["mechanism"] is None else MECHANISMS[privacy["mechanism"]].name
-        cells = tuple(str(cell) for cell in manifest["cells"])
-        schema = None if manifest["schema"] is None else schema_of(folder, manifest)
+        cells = () if large else tuple(str(cell) for cell in manifest["cells"])
+        schema = None if manifest["schema"] is None and not large else schema_of(folder, manifest)
         ledger = None if manifest["ledger"] is None else LedgerEntry(**manifest["ledger"])
         units = manifest["units"]["sha256"]
         noise = None if manifest.get("noise") is None else str(manifest["noise"])  # since version 1.6
@@ -118,6 +118,10 @@ def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
         statement = LIMITS_STATEMENT if known is None else str(known["statement"])
         spine = manifest.get("spine")  # since version 1.7
         areas = None if spine is None or spine["areas_sha256"] is None else str(spine["areas_sha256"])
+    if large and schema is not None:
+        nothing = nothing_kept(geography, schema, plan, fit_for_release=fit)
+        derived_from = DerivedFrom(file_digest(folder / MANIFEST), "")
+        return Published(folder, nothing, plan, Origin(units, ledger, derived_from, notices, noise=noise))
     with as_described(folder / MEASUREMENTS):
         entries = list(_stated_entries(stated) if plan is None else _entries_of(plan, geography))
         found = _read(folder / MEASUREMENTS, geography, cells, schema, entries)

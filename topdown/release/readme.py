@@ -282,7 +282,8 @@ def in_plain_words(about: Description, files: Mapping[str, Path]) -> str:
     lines += [f"**{plain(notice)}**\n" for notice in about.origin.notices]
     lines += ["| | |", "|---|---|"]
     lines += [f"| {said} | {_cell(told[name]) or words.not_stated} |" for name, said in words.about.items()]
-    lines += ["", f"## {words.reading}", ""]
+    kept = bool(about.measurements.keys)
+    lines += ["", f"## {words.reading}", ""] if kept or number is not None else [""]
     if number is not None:
         sentence = words.no_margin if number.lower is None or confidence is None else words.read
         figures = {
@@ -293,7 +294,8 @@ def in_plain_words(about: Description, files: Mapping[str, Path]) -> str:
         shown_confidence = "" if confidence is None else f"{100.0 * confidence:.6g}"
         names = {"place": plain(number.place), "cell": plain(number.cell), "confidence": shown_confidence}
         lines += [f"> {sentence.format(**names, **figures)}", ""]
-    lines += [words.margins, "", f"## {words.files}", "", f"| {words.file} | |", "|---|---|"]
+    lines += [words.margins, ""] if kept else []
+    lines += [f"## {words.files}", "", f"| {words.file} | |", "|---|---|"]
     for name in _FILES:
         endings = [end for end in (".parquet", ".csv") if f"{name}{end}" in files]
         if endings:
@@ -304,11 +306,9 @@ def in_plain_words(about: Description, files: Mapping[str, Path]) -> str:
     if about.areas:
         called = ", ".join(plain(one.kind) for one in about.areas)
         lines.append(f"| `{AREAS}/` | {words.areas.format(names=called)} |")
+    # Without measurements there are neither margins of error nor estimates to choose from.
+    lines += ["", f"## {words.choosing}", "", words.choice] if kept else []
     lines += [
-        "",
-        f"## {words.choosing}",
-        "",
-        words.choice,
         "",
         f"## {words.protection}",
         "",

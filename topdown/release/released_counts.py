@@ -220,17 +220,21 @@ def level_sizes(folder: Path, manifest: Mapping[str, Any]) -> dict[str, int]:
 
 
 def schema_of(folder: Path, manifest: Mapping[str, Any]) -> Schema:
-    """The schema of a release's cells, by its manifest. Raises `DataError` where the manifest lists other cells."""
+    """The schema of a release's cells, by its manifest, which does not list them where they are too many. Raises
+    `DataError` where it lists other cells."""
     said, cells = manifest["schema"], manifest["cells"]
     try:
         schema = Schema.of_cells([str(cell) for cell in cells]) if said is None else Schema.from_mapping(**said)
+        schema.require_solvable()
     except MALFORMED as error:
         why = f": {error}" if isinstance(error, TopdownError) else ""
         raise DataError(f"{shown_path(folder / MANIFEST)}: its schema cannot be read{why}; {FETCH}") from None
-    if schema.n_cells != len(cells):
+    if cells is None and schema.is_large:
+        return schema
+    if cells is None or schema.n_cells != len(cells):
         raise DataError(
-            f"{shown_path(folder / MANIFEST)}: its schema has {schema.n_cells:,} cells, and it lists {len(cells):,}; "
-            f"{FETCH}"
+            f"{shown_path(folder / MANIFEST)}: its schema has {schema.n_cells:,} cells, and it lists "
+            f"{len(cells or ()):,}; {FETCH}"
         )
     return schema
 

@@ -25,7 +25,11 @@ TIMES = "*"
 RESERVED = ("geoid", TOTAL, DETAILED)
 
 MOST_CELLS = 1 << 18
-"""The most cells of a release's schema: a release names each of them, and holds tables of them."""
+"""The most cells of a schema of which tables are held and whose cells are named one by one; of a larger one a release
+is made on supports (`topdown.projection.histograms.support_descent`)."""
+
+_MOST_SOLVABLE = 1 << 22
+"""The most cells of a schema of which a release is made: the root's program has them all."""
 
 _CELLS_AT_ONCE = 1 << 18
 _MOST_STATES = 1 << 16
@@ -299,12 +303,24 @@ class Schema:
         """Number of cells, the product of ``shape``."""
         return math.prod(self.shape)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it has more than `MOST_CELLS` cells, too many for tables of them."""
+        return self.n_cells > MOST_CELLS
+
     def require_listable(self) -> None:
-        """Refuse more than `MOST_CELLS` cells, too many for a release. Raises `ConfigError`."""
-        if self.n_cells > MOST_CELLS:
+        """Refuse more than `MOST_CELLS` cells, too many for tables of them. Raises `ConfigError`."""
+        self._require_at_most(MOST_CELLS, "here, where there are tables of them, are")
+
+    def require_solvable(self) -> None:
+        """Refuse more cells than any release has. Raises `ConfigError`."""
+        self._require_at_most(_MOST_SOLVABLE, "a release has")
+
+    def _require_at_most(self, most: int, who: str) -> None:
+        if self.n_cells > most:
             raise ConfigError(
-                f"the schema has {self._in_words()} cells, and a release, which names each of them, has at most "
-                f"{MOST_CELLS:,}; leave an attribute out, or group its categories"
+                f"the schema has {self._in_words()} cells, and {who} at most {most:,}; leave an attribute out, or "
+                "group its categories"
             )
 
     def _in_words(self) -> str:

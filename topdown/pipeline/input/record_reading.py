@@ -88,16 +88,17 @@ def _counts(config: RunConfig, units: Units, _: None, __: Stages) -> Counts:
     if config.input.rows == "records":
         _require_no_counts(config, wanted)
     schema = config.schema_of_cells if config.has_schema else None
+    cells = tuple(config.input.cells) if schema is None or not config.on_supports else schema.cells()
     held = count_records(
         chosen_batches(config, wanted),
         geography,
         geoid=path,
-        cells=config.input.cells,
+        cells=cells,
         schema=schema,
         count=config.input.count,
         separator="/" if config.geography.separator is None else config.geography.separator,
     )
-    return Counts(geography, tuple(config.input.cells), held, schema)
+    return Counts(geography, cells, held, schema)
 
 
 _COUNT_WORDS = ("count", "counts", "n", "freq", "frequency", "cases", "persons", "people", "population", "pop")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from topdown.projection.cells.equality import measured_or_zero
 from topdown.projection.check.multipliers import EPS
 from topdown.projection.check.optimality import own_variance, pooled_variance
 from topdown.projection.estimate import Estimate
-from topdown.projection.histograms.families import Descent, Family, Sparse
+from topdown.projection.histograms.families import Family, Sparse
 from topdown.projection.histograms.passes import in_order
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import CvxpySolver, Method, Problem, method_named
@@ -210,8 +210,35 @@ def _some_cells(possible: IntArray, trees: Sequence[Tree], n_nodes: int, rng: np
     return possible if len(possible) <= count else np.sort(rng.choice(possible, count, replace=False))
 
 
+class StatedFamilies(Protocol):
+    """What states the program of every family of a tree, as `Descent` does."""
+
+    @property
+    def tree(self) -> Tree:
+        """The nodes."""
+        ...
+
+    @property
+    def cells(self) -> IntArray:
+        """The cells of the root."""
+        ...
+
+    @property
+    def whole_total(self) -> bool:
+        """As `in_order` takes it."""
+        ...
+
+    def first(self, index: int) -> tuple[Query, ...]:
+        """The queries that are made non-negative first in the families whose children are of level ``index``."""
+        ...
+
+    def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
+        """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``."""
+        ...
+
+
 def cross_check_families(
-    descent: Descent,
+    descent: StatedFamilies,
     method: Method,
     histograms: Sequence[Sparse],
     *,
@@ -259,7 +286,7 @@ def solved_again(
 
 
 def families_again(
-    descent: Descent,
+    descent: StatedFamilies,
     method: Method,
     histograms: Sequence[Sparse],
     solver: str,
@@ -426,7 +453,7 @@ _Program = tuple[Family, tuple[Query, ...]]
 
 
 def _programs(
-    descent: Descent, histograms: Sequence[Sparse], rng: np.random.Generator
+    descent: StatedFamilies, histograms: Sequence[Sparse], rng: np.random.Generator
 ) -> tuple[list[_Program], int, int]:
     """Programs of families in random order, the number of families with records (the root alone included), and the most
     variables of a family that were taken.
@@ -452,7 +479,7 @@ def _programs(
     return found, len(there) + roots, largest
 
 
-def _program(descent: Descent, tree: Tree, parent: int, above: Sparse) -> _Program:
+def _program(descent: StatedFamilies, tree: Tree, parent: int, above: Sparse) -> _Program:
     index = tree.level_of(parent) + 1
     children, first = tree.children(parent), tree.level(index).start
     return descent.family(index, slice(children.start - first, children.stop - first), above), descent.first(index)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.machine.parallel import map_ordered
+from topdown.measurements.touched import TouchedAnswers
 from topdown.noise import KeyedSource
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate, Residuals, certify
 from topdown.projection.histograms.families import Programs, Sparse, residuals_of_nothing
@@ -43,17 +44,6 @@ class Asked(Protocol):
         ...
 
 
-class AnswersAsked(NamedTuple):
-    """Answers to a query that were asked for at some nodes of a level, all that were, and what was measured of them
-    (nodes x answers)."""
-
-    level: int
-    query: str
-    nodes: slice
-    answers: IntArray
-    values: IntArray
-
-
 class OnSupports(NamedTuple):
     """The whole histogram of every node, root first; the certificate of all families' programs and what they were made
     of; and all answers that were asked for."""
@@ -61,7 +51,7 @@ class OnSupports(NamedTuple):
     histograms: list[Sparse]
     certificate: Certificate
     programs: Programs
-    touched: list[AnswersAsked]
+    touched: list[TouchedAnswers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +118,7 @@ class SupportDescent:
     Args:
         tree: the nodes.
         schema: the cells.
+        cells: those of the root, rising: usually all in which there can be records.
         asked: what was measured. At every level it must have the detailed query, which determines every cell.
         rounding: how a family's solution is made whole.
         tied: answers that every node has exactly, None for none.
@@ -138,6 +129,7 @@ class SupportDescent:
 
     tree: Tree
     schema: Schema
+    cells: IntArray
     asked: Asked
     rounding: Rounding
     tied: Tied | None = None
@@ -145,7 +137,7 @@ class SupportDescent:
     def __post_init__(self) -> None:
         self.rounding.for_families()
         if self.tied is not None:
-            self.tied.require(self.tree, self.schema.possible_cells())
+            self.tied.require(self.tree, self.cells)
         for index in range(self.tree.n_levels):
             if not any(query.name == DETAILED for query in self.asked.queries(index)):
                 raise ConfigError(
@@ -153,10 +145,10 @@ class SupportDescent:
                     f"solved only where it is measured: give {DETAILED!r} a share there"
                 )
 
-    def family(self, index: int, nodes: slice, above: Sparse | None) -> tuple[SupportFamily, list[AnswersAsked]]:
+    def family(self, index: int, nodes: slice, above: Sparse | None) -> tuple[SupportFamily, list[TouchedAnswers]]:
         """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``; and
         the answers that it asks for."""
-        cells, held = self.schema.possible_cells() if above is None else above.cells, None
+        cells, held = self.cells if above is None else above.cells, None
         if self.tied is not None:
             groups, group = np.unique(self.tied.query.answers_of(cells), return_inverse=True)
             first = self.tree.level(index).start
@@ -171,11 +163,11 @@ class SupportDescent:
         for query, variance in self.asked.queries(index).items():
             if query.name == DETAILED:
                 single, own = 1.0 / variance, self.asked.measured(index, query, nodes, cells)
-                touched.append(AnswersAsked(index, query.name, nodes, cells, own))
+                touched.append(TouchedAnswers(index, query.name, nodes, cells, _narrow(own)))
                 continue
             answers, place = np.unique(query.answers_of(cells), return_inverse=True)
             values = self.asked.measured(index, query, nodes, answers)
-            touched.append(AnswersAsked(index, query.name, nodes, answers, values))
+            touched.append(TouchedAnswers(index, query.name, nodes, answers, _narrow(values)))
             places.append(place.reshape(-1).astype(np.int32))
             said.append(values)
             precision.append(1.0 / variance)
@@ -183,7 +175,12 @@ class SupportDescent:
         return SupportFamily(cells, joined, said, np.array(precision), single, own, total, held), touched
 
 
-_Solved = tuple[list[Sparse], Residuals, Programs, list[AnswersAsked]]
+def _narrow(values: IntArray) -> npt.NDArray[np.signedinteger[Any]]:
+    """``values`` in 32 bits, where they fit: of a large tree they are the most that is held."""
+    return values.astype(np.int32) if np.abs(values).max(initial=0) < 1 << 31 else values
+
+
+_Solved = tuple[list[Sparse], Residuals, Programs, list[TouchedAnswers]]
 
 
 def descend_on_supports(descent: SupportDescent, ties: KeyedSource, executor: Executor | None = None) -> OnSupports:

@@ -1,0 +1,185 @@
+"""A release whose schema has too many cells for tables of them: solved on supports while it is measured, and published.
+
+No confidential count is within its reach: what is measured is asked for (`Asked`).
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from topdown.config import RunConfig
+from topdown.config.derivation import DerivationConfig
+from topdown.errors import ConfigError, ProjectionError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray, Tree
+from topdown.machine.parallel import thread_pool
+from topdown.machine.progress import Stages
+from topdown.measurements.measurements import nothing_kept
+from topdown.measurements.touched import TouchedAnswers
+from topdown.noise import KeyedSource
+from topdown.pipeline.derive import Drawn, Projected, say_output, write_made
+from topdown.privacy.plan import Plan
+from topdown.projection.check.certificate import require_certificate
+from topdown.projection.check.cross_checks import CrossCheck, families_again
+from topdown.projection.histograms.families import Family, Sparse
+from topdown.projection.histograms.passes import order_of_plan
+from topdown.projection.histograms.support_descent import Asked, SupportDescent, Tied, descend_on_supports
+from topdown.projection.histograms.whole import WholeProjection
+from topdown.projection.invariants import Contradiction
+from topdown.projection.method import method_named, nonnegative_methods
+from topdown.projection.rounding_method import rounding_named
+from topdown.release.manifest import Origin
+from topdown.release.publication import begun
+from topdown.release.whole_counts import Release, SparseCounts
+from topdown.wording import shown
+from topdown.workload import DETAILED, Query, Schema
+
+
+@dataclass(frozen=True)
+class SupportSolution:
+    """Whole histograms of every node as ``entries``, how they were made, what a second solution of them found, and all
+    answers that were asked for (``touched``)."""
+
+    geography: Geography
+    schema: Schema
+    entries: SparseCounts = field(repr=False)
+    projection: WholeProjection
+    checks: dict[str, CrossCheck]
+    touched: list[TouchedAnswers] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SupportDrawn:
+    """What a release is written from: what was ``solved``, the plan, the ``origin`` that the manifest states, and
+    whether noise and ties were drawn exactly, from operating-system entropy."""
+
+    solved: SupportSolution
+    ties: KeyedSource = field(repr=False)
+    plan: Plan
+    origin: Origin
+    fit_for_release: bool
+
+
+def require_on_supports(config: DerivationConfig, plan: Plan, levels: tuple[str, ...], schema: Schema) -> None:
+    """Refuse, before anything is drawn, what is not solved on supports. ``plan``: `measurable`. Raises
+    `ConfigError`."""
+    method = method_named(config.projection.method)
+    if method.families is None or method.upward:
+        able = [name for name in nonnegative_methods() if _solves(name)]
+        raise ConfigError(
+            f"a schema of {schema.n_cells:,} cells is solved from the root down, with what was measured at the node "
+            f"alone: write projection.method = {' or '.join(map(shown, able))}"
+        )
+    if any(order_of_plan(plan, levels, schema, method, config.projection.order)):
+        raise ConfigError(
+            f"a schema of {schema.n_cells:,} cells is solved at once, and no query is made non-negative first: write "
+            "projection.order = []"
+        )
+    for level in levels:
+        if DETAILED not in plan.queries(level):
+            raise ConfigError(
+                f"level {shown(level)} does not measure {DETAILED!r}, and a histogram of so many cells is solved only "
+                f"where it is measured: give {DETAILED!r} a share there"
+            )
+
+
+def _solves(name: str) -> bool:
+    method = method_named(name)
+    return method.families is not None and not method.upward
+
+
+def solved_on_supports(
+    config: DerivationConfig,
+    geography: Geography,
+    schema: Schema,
+    asked: Asked,
+    ties: KeyedSource,
+    stages: Stages,
+    tied: Tied | None = None,
+    cells: IntArray | None = None,
+    *,
+    workers: int | None = None,
+) -> SupportSolution:
+    """Measure and solve from the root down, family by family; the same whoever works.
+
+    ``tied``: answers that every node has exactly. ``cells``: of the root, by default all in which there can be records.
+    Raises `ProjectionError` naming the node where a program is not solved, a certificate does not hold, or a second
+    solution differs.
+    """
+    possible = schema.possible_cells() if cells is None else cells
+    descent = SupportDescent(geography.tree, schema, possible, asked, rounding_named("nearest"), tied)
+    try:
+        with stages.stage("measuring and solving"), thread_pool(workers) as pool:
+            found = descend_on_supports(descent, ties.spawn("supports"), pool)
+    except Contradiction as unsolved:
+        raise ProjectionError(f"{geography.describe(unsolved.node)}: {unsolved}; please report this") from None
+    options = config.projection
+    require_certificate(found.certificate, geography, options.method, "tree")
+    checks = {}
+    if options.cross_check:
+        with stages.stage("solving again by cvxpy"):
+            method = method_named(options.method)
+            checks["non_negative"] = families_again(_Stated(descent), method, found.histograms, options.solver, ties)
+    sizes = [len(one.cells) for one in found.histograms]
+    entries = SparseCounts(
+        np.concatenate([[0], np.cumsum(sizes)]),
+        np.concatenate([one.cells for one in found.histograms]),
+        np.concatenate([np.rint(one.values).astype(np.int64) for one in found.histograms]),
+    )
+    made = WholeProjection(options.method, options.weights, found.certificate, programs=found.programs)
+    return SupportSolution(geography, schema, entries, made, checks, found.touched)
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """The programs of the families on their supports, for a second solver; nothing is asked for that was not before."""
+
+    descent: SupportDescent
+    whole_total = False
+
+    @property
+    def tree(self) -> Tree:
+        return self.descent.tree
+
+    @property
+    def cells(self) -> IntArray:
+        return self.descent.cells
+
+    def first(self, index: int) -> tuple[Query, ...]:
+        return ()
+
+    def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
+        return self.descent.family(index, nodes, above)[0].program()
+
+
+def derive_on_supports(
+    config: RunConfig, drawn: SupportDrawn, public: Path, stages: Stages, *, workers: int | None = None
+) -> None:
+    """Write the release of what was solved in ``public``, complete or not at all. Raises `DataError` where it cannot be
+    written."""
+    solved = drawn.solved
+    with stages.stage("rounding"):
+        release = Release.of_entries(
+            solved.geography,
+            solved.schema,
+            solved.entries,
+            method=solved.projection.method,
+            fit_for_release=drawn.fit_for_release,
+            certificate=solved.projection.certificate,
+        )
+    again: Future[dict[str, CrossCheck]] = Future()
+    again.set_result(solved.checks)
+    measurements = nothing_kept(solved.geography, solved.schema, drawn.plan, fit_for_release=drawn.fit_for_release)
+    made = Projected({"non_negative": solved.projection}, again, release)
+    one = Drawn(measurements, drawn.ties, drawn.plan, drawn.origin)
+    fit = drawn.fit_for_release
+    with (
+        thread_pool(workers) as pool,
+        begun(public, measurements, fit_for_release=fit, executor=pool) as folder,
+    ):
+        write_made(config, one, made, folder, stages, lambda: None, workers=workers)
+    say_output(stages, public, solved.checks)
