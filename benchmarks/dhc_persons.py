@@ -1,4 +1,5 @@
-"""DHC persons on supports: ``python benchmarks/dhc_persons.py BLOCKS [tied] [COUNTY ...]``.
+"""DHC persons on supports: ``python benchmarks/dhc_persons.py BLOCKS [tied] [COUNTY ...]``; their records for
+`pipelines/dhc_persons.toml`: ``python benchmarks/dhc_persons.py make BLOCKS RECORDS [COUNTY ...]``.
 
 BLOCKS is a table of Rhode Island's blocks as `data/small/ri_block_race_2010.csv` has it; only blocks whose code begins
 with one of the COUNTY codes ("44001") are taken, all where none is given. Persons are made up from a public seed: of
@@ -23,6 +24,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 
 import topdown as td
 from topdown.confidential.entries import Entries
@@ -101,6 +105,21 @@ def cells_of(minors: npt.NDArray[np.int64], adults: npt.NDArray[np.int64]) -> An
         blocks.append(block)
         cells.append(cell)
     return np.concatenate(blocks), np.concatenate(cells)
+
+
+def make(path: Path, records: Path, counties: list[str]) -> None:
+    """Write the made-up persons as a row each into ``records``, a Parquet file, and the codes of all blocks beside it,
+    as the file's name with _blocks.csv in place of its ending."""
+    codes, minors, adults = read(path, counties)
+    block, cell = cells_of(minors, adults)
+    columns = {"block": pa.DictionaryArray.from_arrays(pa.array(block.astype(np.int32)), pa.array(codes))}
+    for one, place in zip(DHC_PERSONS.attributes, np.unravel_index(cell, DHC_PERSONS.shape), strict=True):
+        known = pa.array(list(one.categories))
+        columns[one.name] = pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32)), known)
+    records.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), records, compression="zstd")
+    pacsv.write_csv(pa.table({"block": codes}), records.with_name(f"{records.stem}_blocks.csv"))
+    print(f"{len(cell):,} persons of {len(codes):,} blocks, made up from the seed {SEED}, in {records}")
 
 
 def plan(levels: list[str]) -> td.Plan:
@@ -191,4 +210,7 @@ def errors(geography: td.Geography, table: td.Counts, found: OnSupports, asked: 
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
+        sys.exit()
     main(Path(sys.argv[1]), [one for one in sys.argv[2:] if one != "tied"], is_tied="tied" in sys.argv[2:])

@@ -234,7 +234,7 @@ def test_puerto_rico_s_counties_are_not_divided() -> None:
     assert set(off_dhc_spine(blocks, columns, dict.fromkeys(blocks, "0")).mcd_place.values()) == {"9" * 10}
 
 
-def test_a_preset_with_more_cells_than_a_release_has_is_for_the_total(
+def test_a_preset_with_too_many_cells_for_tables_of_them_is_for_the_total_of_a_table_of_totals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = of_dhc(tmp_path, listed([STRONG]), nation=False)
@@ -243,7 +243,7 @@ def test_a_preset_with_more_cells_than_a_release_has_is_for_the_total(
     spine = tmp_path / "release_spine.toml"
     assert topdown_command("check", spine, "--errors") == 0
     said = capsys.readouterr().out
-    assert "is a plan of 1,227,744 cells, and a release has at most 262,144" in said
+    assert "is a plan of 1,227,744 cells, and this table has the total alone" in said
     assert "tract subset group" in said
     for command in ("run", "study"):
         if command == "study":

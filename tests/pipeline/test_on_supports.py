@@ -1,0 +1,273 @@
+"""`topdown run` of a schema with too many cells for tables of them, here of one that is called so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import weakref
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+
+import topdown as td
+from support.command import topdown_command
+from support.places import REPOSITORY
+from topdown.confidential.measure_asked import AskedMeasurements
+from topdown.config import load_config
+from topdown.errors import DataError
+from topdown.geography.tree import IntArray
+from topdown.measurements.touched import TOUCHED, read_touched
+from topdown.pipeline import draw, run
+from topdown.privacy.ledger import Ledger
+from topdown.release.manifest import SCHEMA_VERSION
+from topdown.workload import Query, schema
+
+LEVELS = ("state", "county", "block")
+SHARES = '{ total = "1/12", "sex * adult" = "1/12", race = "1/12", detailed = "1/12" }'
+TOML = f"""
+title = "Few persons"
+
+[input]
+path = "persons.csv"
+rows = "records"
+geoid = "block"
+
+[geography]
+widths = {{ county = 5, block = 9 }}
+root_level = "state"
+units = "units.csv"
+
+[schema]
+sex = ["f", "m"]
+age = {[str(k) for k in range(12)]}
+race = {[str(k) for k in range(9)]}
+
+[recodes.age.adult]
+minor = {[str(k) for k in range(4)]}
+adult = {[str(k) for k in range(4, 12)]}
+
+[[zeros]]
+age = ["0", "1"]
+race = "8"
+
+[privacy]
+mechanism = "discrete-gaussian"
+rho = 2
+neighbours = "substitute"
+unit = "person"
+
+[privacy.shares]
+state = {SHARES}
+county = {SHARES}
+block = {SHARES}
+
+[ledger]
+path = "ledger.db"
+dataset = "persons"
+
+[projection]
+method = "top-down"
+
+[output]
+directory = "out"
+margins = false
+tables = ["sex * adult", "race"]
+"""
+ORDERED = TOML.replace('method = "top-down"', 'method = "top-down"\norder = []')
+
+
+@pytest.fixture(autouse=True)
+def _too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "MOST_CELLS", 200)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(5)
+    blocks = [f"44{county:03}{block:04}" for county in range(3) for block in range(1 + 5 * county)]
+    people = 700
+    frame = pd.DataFrame(
+        {
+            "block": rng.choice(blocks[1:], people),
+            "sex": rng.choice(["f", "m"], people),
+            "age": np.minimum(2 + rng.geometric(0.2, people), 11),
+            "race": np.minimum(rng.geometric(0.4, people) - 1, 8),
+        }
+    )
+    frame.to_csv(tmp_path / "persons.csv", index=False)
+    pd.DataFrame({"block": blocks}).to_csv(tmp_path / "units.csv", index=False)
+    (tmp_path / "run.toml").write_text(ORDERED)
+    of = ["--dataset", "persons", "--total", "3", "--currency", "rho", "--neighbours", "substitute"]
+    assert topdown_command("ledger", "init", tmp_path / "ledger.db", *of) == 0
+    return tmp_path / "run.toml"
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_release_is_made_verified_and_read(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert topdown_command("check", written) == 0
+    assert topdown_command("run", written) == 0
+    public = written.parent / "out" / "public"
+    assert topdown_command("verify", public) == 0
+    found = td.read_release(public)
+    assert found.release.fit_for_release
+    assert found.measurements.keys == ()
+    assert found.geography.levels == LEVELS
+    detailed = found.release.answers("block", "detailed")
+    assert (detailed >= 0).all()
+    assert np.array_equal(found.release.answers("state", "detailed")[0], detailed.sum(axis=0))
+    assert not detailed[:, found.release.schema.impossible_cells()].any()
+    true = pd.read_csv(written.parent / "persons.csv", dtype=str)
+    assert abs(detailed.sum() - len(true)) < 60
+    race = pd.read_parquet(public / "tables" / "race.parquet").set_index("geoid")
+    assert race.loc["44001", "3"] == found.release.answers("county", "race")[1, 3]
+    assert not (public / "tables" / "race_estimates.parquet").exists()
+    manifest = json.loads((public / "manifest.json").read_text())
+    described = REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json"
+    jsonschema.validate(manifest, json.loads(described.read_text()))
+    assert manifest["cells"] is None
+    assert manifest["projections"]["non_negative"]["cross_check"]["scope"].endswith("children times cells")
+    assert manifest["configuration"]["input"]["cells"] == []
+    capsys.readouterr()
+    assert topdown_command("query", public, "--sum", "44001", "--query", "race", "--cell", "3", "--format", "json") == 0
+    answer = json.loads(capsys.readouterr().out)[0]
+    assert answer["estimate"] == race.loc["44001", "3"]
+    assert "measurements of 'county' were not kept" in answer["note"]
+    districts = written.parent / "districts.csv"
+    districts.write_text("block,district\n" + "".join(f"{code},1\n" for code in race.index if len(code) == 9))
+    assert topdown_command("aggregate", public, "--by", districts, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["value"] == detailed.sum()
+    assert topdown_command("synthesize", written) == 3
+    assert "too many cells for records" in capsys.readouterr().err
+
+
+def test_it_is_the_same_with_all_answers_drawn_before_in_another_order(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And whoever works: the release has the same bytes, and the whole touched set is kept, and says the same."""
+    run.run(load_config(written), workers=2)
+    first, second = written.parent / "out", written.parent / "again"
+    shutil.copytree(first / "internal", second / "internal")
+
+    class Everything(AskedMeasurements):
+        def __init__(self, counts: td.Counts, *arguments: Any) -> None:
+            super().__init__(counts, *arguments)
+            self.held = {}
+            tree = counts.geography.tree
+            for index in reversed(range(tree.n_levels)):
+                for query in reversed(list(self.queries(index))):
+                    nodes = range(tree.level(index).stop - tree.level(index).start)
+                    every = [
+                        super(Everything, self).measured(index, query, slice(n, n + 1), np.arange(query.n_answers))
+                        for n in reversed(nodes)
+                    ]
+                    self.held[index, query.name] = np.concatenate(every[::-1])
+
+        def measured(self, index: int, query: Query, nodes: slice, answers: IntArray) -> IntArray:
+            return np.asarray(self.held[index, query.name][nodes][:, answers])
+
+    monkeypatch.setattr(draw, "AskedMeasurements", Everything)
+    run.run(load_config(written), second, workers=1)
+    assert files(first / "public") == files(second / "public")
+    touched = list(read_touched(first / "internal" / TOUCHED, LEVELS))
+    again = list(read_touched(second / "internal" / TOUCHED, LEVELS))
+    assert len(touched) == len(again)
+    for one, other in zip(touched, again, strict=True):
+        assert one[:3] == other[:3]
+        assert np.array_equal(one.answers, other.answers)
+        assert np.array_equal(one.values, other.values)
+    assert {one.level for one in touched} == {0, 1, 2}
+    assert {one.query for one in touched} == {"total", "sex * adult", "race", "detailed"}
+    # Every answer with records of the release at a node was touched there.
+    release = td.read_release(first / "public").release
+    for one in touched:
+        if one.query == "detailed":
+            start = release.geography.level_offsets[one.level]
+            _, cells, _ = release.entries_of(slice(start + one.nodes.start, start + one.nodes.stop))
+            assert np.isin(cells, one.answers).all()
+
+
+def test_an_interrupted_run_goes_on_with_the_same_noise(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise DataError("no space")
+
+    out = written.parent / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "derive_on_supports", full)
+        with pytest.raises(DataError, match="no space"):
+            run.run(load_config(written))
+    assert not (out / "public").exists()
+    kept = list(read_touched(out / "internal" / TOUCHED, LEVELS))
+    (out / "internal" / TOUCHED).unlink()
+    run.run(load_config(written))
+    again = list(read_touched(out / "internal" / TOUCHED, LEVELS))
+    assert all(np.array_equal(one.values, other.values) for one, other in zip(kept, again, strict=True))
+    assert run.run(load_config(written)).already_there
+    known = Ledger(written.parent / "ledger.db").account("persons")
+    assert len(known.confirmed) == 1
+    assert td.read_release(out / "public").manifest["ledger"]["dataset"] == "persons"
+    # Once the noise is drawn, another configuration is another release.
+    written.write_text(written.read_text().replace("rho = 2", "rho = 1"))
+    assert topdown_command("run", written) == 5
+
+
+def test_no_count_is_alive_when_the_release_is_written(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[weakref.ref[object]] = []
+    alive: list[object] = []
+    made, read = run.derive_on_supports, draw.read_input
+
+    def watched_read(*arguments: Any, **options: Any) -> Any:
+        geography, counts = read(*arguments, **options)
+        known.extend([weakref.ref(counts), weakref.ref(counts.held.cells)])
+        return geography, counts
+
+    def watched(*arguments: Any, **options: Any) -> None:
+        alive.extend(found for found in (ref() for ref in known) if found is not None)
+        made(*arguments, **options)
+
+    monkeypatch.setattr(draw, "read_input", watched_read)
+    monkeypatch.setattr(run, "derive_on_supports", watched)
+    run.run(load_config(written))
+    assert len(known) == 2
+    assert alive == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("margins = false\n", "", "write output.margins = false"),
+        ("margins = false", "margins = false\nestimates = true", "leave out output.estimates"),
+        ("margins = false", "margins = false\nmicrodata = true", "leave out output.microdata"),
+        ("order = []", "", "write projection.order = []"),
+        ('"top-down"', '"gls-top-down"', "write projection.method = 'top-down'"),
+        ('"top-down"', '"top-down"\nweights = "uniform"', "leave out projection.weights"),
+        ("unit =", 'only_child = "move-up"\nunit =', "leave the rule for only children out"),
+        ('"discrete-gaussian"', '"gaussian"', "take a discrete mechanism"),
+        ('block = { total = "1/12", "sex * adult" = "1/12", race = "1/12", detailed = "1/12" }',
+         'block = { total = "1/3" }', "level 'block' does not measure 'detailed'"),
+        ("rho = 2", 'rho = "1/100000000"', "too wide to be drawn by address"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_with_it_is_refused_before_anything_is_drawn(
+    written: Path, old: str, new: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = written.read_text()
+    assert old in text
+    written.write_text(text.replace(old, new))
+    assert topdown_command("run", written) in (2, 5)
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.splitlines()) == 1
+    assert not (written.parent / "out" / "public").exists()
+    assert not (written.parent / "out" / "internal" / "draw.json").exists()
+
+
+def test_parts_are_refused(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert topdown_command("run", written, "--part-size", "5") == 2
+    assert "leave options of parts out" in capsys.readouterr().err
