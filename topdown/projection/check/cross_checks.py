@@ -145,7 +145,8 @@ def _by_any(problem: _Problem, solver: str) -> tuple[Difference, str]:
         try:
             found = problem(name)
         except ProjectionError as error:
-            failed = failed or error
+            # Its traceback would keep what all callers hold alive.
+            failed = failed or error.with_traceback(None)
             continue
         if best is None or found.ratio < best[0].ratio:
             best = found, name
