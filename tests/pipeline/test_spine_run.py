@@ -394,13 +394,6 @@ def test_an_area_that_is_called_none_is_refused(tmp_path: Path, capsys: pytest.C
     assert "an area is called 'none', as what lies in none is" in capsys.readouterr().err
 
 
-def test_studies_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder_with(tmp_path, TOTALS)
-    (tmp_path / "run.toml").write_text(TOTALS + "[study]\nreplicates = 4\n")
-    assert topdown_command("study", tmp_path / "run.toml") != 0
-    assert "a study simulates noise on the published geography" in capsys.readouterr().err
-
-
 def test_tables_of_areas_that_change_while_they_are_read_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,7 @@ from topdown.studies.census_metrics import census_metrics, conditions_on, imposs
 from topdown.studies.decisions.expression_rules import Rule
 from topdown.studies.decisions.rules import Decision, FundShare, GroupMean, Threshold
 from topdown.studies.errors_table import ErrorTable
-from topdown.studies.followed import Followed
+from topdown.studies.followed import Followed, Reported
 from topdown.studies.interval_coverage import CoverageOptions, no_coverage
 from topdown.studies.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
 from topdown.studies.one_release import one_release, published_example, records_frame
@@ -94,12 +94,6 @@ def study(
     """
     config.require_released()
     stages = stages or Silent()
-    if config.geography.spine is not None:
-        raise ConfigError(
-            "a study simulates noise on the published geography, and this configuration measures on a spine: take "
-            "geography.spine out, and give shares to the levels of [geography]; topdown check --errors tells the "
-            "errors that the spine will give to published units and areas"
-        )
     directory = confidential_directory(config.output_path if output is None else output)
     with stages.stage("reading the table"):
         geography, counts = read_input(config, before_counts=partial(weigh, config, stages))
@@ -114,16 +108,18 @@ def study(
             require_kept(counts, limits)
         queries = config.studied_queries(counts.schema, plan)
         followed = Followed.of(counts.schema, counts.cells, queries)
-        leaves = counts.values[geography.tree.leaves]
+        reported = Reported.of(geography)
+        units = reported.units
+        leaves = reported.at(counts.values.T).T[units.tree.leaves]
         groupings = read_groupings(
             config,
-            geography,
+            units,
             followed.labels,
             followed.answers(leaves.T).T,
             None if followed.are_cells else leaves.sum(axis=1),
         )
-        outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
-    fund, thresholds, rules, means = _decisions(config, geography, followed, groupings)
+        outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, units)
+    fund, thresholds, rules, means = _decisions(config, units, followed, groupings)
     coverage = _followed_margins(config, geography, followed, groupings, plan)
     _require_metrics(config, followed, coverage)
     wanted = config.study.replicates if replicates is None else replicates

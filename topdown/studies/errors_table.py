@@ -5,10 +5,11 @@ true counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.machine.software import version_of
 from topdown.studies.batch_means import BatchMeans
+from topdown.studies.followed import Reported
 from topdown.studies.moments import LEVEL_QUANTITIES, TOTALS
 from topdown.studies.resolution import resolution
 from topdown.tables.tidy import ArrowTable, tidy_batches, to_frame, with_plain_strings, write_parquet
@@ -58,7 +60,8 @@ class ErrorTable(ArrowTable):
         cells: the names of the cells, or of the answers that errors are of.
         methods: the labels of the methods.
         replicates: how many were finished.
-        reference: "noise" or "continuous", the law that residuals are compared with.
+        reference: "noise" or "continuous", the law that residuals are compared with; on a spine "least squares", the
+            normal law with the exact variance of least squares.
         truth: (nodes x cells) the true counts.
         noise_variance: of the measurements, (nodes,), or (nodes x cells) where the cells are answers to queries,
             each with its noise (infinite where it is not measured).
@@ -83,6 +86,10 @@ class ErrorTable(ArrowTable):
             `interval_coverage.COLUMNS`; None where they were not followed.
         batch_means: means over batches of replicates, by which two studies are compared.
         draws: digests of everything beside the seed that decides which random numbers are drawn.
+        measured_levels: the levels that noise was drawn at, root first: those of ``geography``, or a spine's.
+        reference_sd: on a spine the standard deviation (nodes x cells) of the law that residuals are compared with;
+            noise_variance is then that of a sum of measurements.
+        areas: on a spine by kind the same of the root and of the areas; without rules.
 
     Examples:
         >>> study["top-down", "bias"][0].round(2)  # of the nation, by cell
@@ -112,6 +119,49 @@ class ErrorTable(ArrowTable):
     coverage: pd.DataFrame | None = field(default=None, repr=False)
     batch_means: BatchMeans = field(default_factory=lambda: BatchMeans(np.zeros(0), {}, {}), repr=False)
     draws: Mapping[str, str] = field(default_factory=dict, repr=False)
+    measured_levels: tuple[str, ...] = ()
+    reference_sd: FloatArray | None = field(default=None, repr=False)
+    areas: Mapping[str, ErrorTable] = field(default_factory=dict, repr=False)
+
+    def split(self, reported: Reported) -> ErrorTable:
+        """The table of the units of ``reported`` with those of its areas, from one that has all rows."""
+        levels = list(reported.levels)
+        of_units = len(reported.units.levels)
+        areas = {}
+        for number, (kind, geography) in enumerate(reported.areas.items(), of_units):
+            here = reported.levels[levels[number]]
+            rows = np.concatenate([[0], np.arange(here.start, here.stop)])  # the root and the areas
+            own = self._chosen(geography, rows, [0, number])
+            areas[kind] = replace(own, rules={}, rule_nodes={}, rule_areas={}, rule_totals={}, coverage=None)
+        units = self._chosen(reported.units, np.arange(reported.units.n_nodes), list(range(of_units)))
+        return replace(units, areas=areas)
+
+    def _chosen(self, geography: Geography, rows: IntArray, levels: Sequence[int]) -> ErrorTable:
+        """The table of some ``rows`` and ``levels``, which are those of ``geography``."""
+        return replace(
+            self,
+            geography=geography,
+            truth=self.truth[rows],
+            noise_variance=self.noise_variance[rows],
+            statistics={
+                method: {name: values[rows] for name, values in of.items()} for method, of in self.statistics.items()
+            },
+            level_means={
+                method: {name: values[levels] for name, values in of.items()} for method, of in self.level_means.items()
+            },
+            densities={method: counts[rows] for method, counts in self.densities.items()},
+            bin_width=self.bin_width[rows] if len(self.bin_width) else self.bin_width,
+            theory={method: variance[rows] for method, variance in self.theory.items()},
+            reference_sd=None if self.reference_sd is None else self.reference_sd[rows],
+        )
+
+    @property
+    def by_level(self) -> Iterator[tuple[str, ErrorTable, int]]:
+        """Every level, root first, and every kind of areas: its name, the table that has it, and its number there."""
+        for number, level in enumerate(self.geography.levels):
+            yield level, self, number
+        for kind, table in self.areas.items():
+            yield kind, table, 1
 
     def __getitem__(self, key: tuple[str, str]) -> FloatArray:
         """``table[method, statistic]``: (nodes x cells). Raises `ConfigError` naming what there is."""
@@ -179,7 +229,12 @@ class ErrorTable(ArrowTable):
         return "comparison with public counts" if self.public_input else "confidential comparison with the true counts"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The tidy table of `to_frame` in Arrow batches."""
+        """The tidy table of `to_frame` in Arrow batches; after the units the areas of every kind, as a level."""
+        yield from self._batches(np.ones(self.geography.n_nodes, np.bool_))
+        for table in self.areas.values():
+            yield from table._batches(np.arange(table.geography.n_nodes) > 0)
+
+    def _batches(self, nodes: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
         for method in self.methods:
             columns = {
                 "method": method,
@@ -191,7 +246,7 @@ class ErrorTable(ArrowTable):
                 "reference": self.reference,
                 "notice": self.notice,
             }
-            for batch in tidy_batches(self.geography, self.cells, columns, units=True):
+            for batch in tidy_batches(self.geography, self.cells, columns, rows=nodes, units=True):
                 yield with_plain_strings(batch)
 
     def to_arrow(self) -> pa.Table:

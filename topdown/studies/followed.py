@@ -1,9 +1,12 @@
-"""What a study computes errors of, at every node: the cells, or the answers to queries."""
+"""What a study computes errors of: the cells, or the answers to queries; at the measured nodes, or on a spine at what
+is published of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,8 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError, nearest
 from topdown.geography.geography import Geography
-from topdown.geography.tree import FloatArray
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.geography.unit_sums import area_sums, published, published_sums
 from topdown.noise import Law
 from topdown.privacy.plan import Plan
 from topdown.projection.histograms.families import Sparse
@@ -97,6 +101,59 @@ class Followed:
         values = np.concatenate([np.asarray(one.values, dtype=np.float64) for one in histograms])
         found = [query.sparse_answers(nodes, cells, values, len(histograms)) for query in self.queries]
         return np.asarray(np.concatenate(found, axis=1).T)
+
+
+@dataclass(frozen=True, eq=False)
+class Reported:
+    """The ``units`` that a study reports on and, by the names of their kinds, trees of ``areas`` (the root and the
+    areas): the rows of its table, units first, then the areas kind by kind.
+
+    ``node`` (entries,), ``starts`` (rows,): on a spine the measured nodes that the rows are sums of, row by row, and
+    the place of each row's first; None where the rows are the measured nodes.
+    """
+
+    units: Geography
+    areas: Mapping[str, Geography] = field(default_factory=dict)
+    node: IntArray | None = field(default=None, repr=False)
+    starts: IntArray | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, geography: Geography) -> Reported:
+        """Of a study in which the nodes of ``geography`` are measured."""
+        units, kinds = published_sums(geography), area_sums(geography)
+        if units is None:
+            return cls(geography)
+        # Of every kind without the root, which is among the units.
+        pieces = [(units.node, np.diff(units.starts))]
+        pieces += [(one.node[one.starts[1] :], np.diff(one.starts[1:])) for one in kinds.values()]
+        node, sizes = (np.concatenate(one) for one in zip(*pieces, strict=True))
+        areas = {kind: one.geography for kind, one in kinds.items()}
+        return cls(published(geography), areas, node, np.cumsum(sizes) - sizes)
+
+    @cached_property
+    def levels(self) -> dict[str, slice]:
+        """The rows of every level of the units, and of every kind of areas."""
+        found = {level: self.units.level_slice(level) for level in self.units.levels}
+        ends = np.cumsum([self.units.n_nodes, *(one.n_leaves for one in self.areas.values())]).tolist()
+        return found | {kind: slice(*two) for kind, two in zip(self.areas, itertools.pairwise(ends), strict=True)}
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self.units.n_nodes if self.starts is None else len(self.starts)
+
+    def at(self, values: npt.NDArray[Any]) -> FloatArray:
+        """The sums (..., rows) of ``values`` (..., nodes)."""
+        if self.node is None or self.starts is None:
+            return values
+        return np.asarray(np.add.reduceat(values[..., self.node], self.starts, axis=-1))
+
+    @property
+    def sizes(self) -> IntArray:
+        """Of how many nodes every row is the sum (rows,)."""
+        if self.node is None or self.starts is None:
+            return np.ones(self.n_rows, np.int64)
+        return np.diff(self.starts, append=len(self.node))
 
 
 def followed_noise(

@@ -11,10 +11,14 @@ import pandas as pd
 
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.geography.unit_sums import published as published_units
+from topdown.geography.unit_sums import published_sums
 from topdown.measurements.measurements import Answers, Measurements
 from topdown.planning.expected import Expected
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
+from topdown.projection.published_estimates import error_sums
+from topdown.projection.sum_errors import Weighted
 from topdown.studies.decisions.rules import GroupMean
 from topdown.studies.fairness import SIZE_EDGES, size_class_names
 from topdown.studies.followed import Followed
@@ -96,11 +100,13 @@ class FollowedIntervals:
     def of(
         cls, options: CoverageOptions, plan: Plan, geography: Geography, followed: Followed, truth: FloatArray
     ) -> FollowedIntervals:
-        """For a study of ``truth`` (answers, nodes), the answers ``followed``, under ``plan``.
+        """For a study of ``truth`` (answers, units), the answers ``followed``, under ``plan``; on a spine of the units
+        that are published.
 
         Raises `ConfigError` where the release would have no margins, and for a confidence outside of (0.5, 1).
         """
         variance, laws = _laws(plan, geography, followed)
+        geography = published_units(geography)
         edges = np.asarray(options.size_classes, dtype=np.float64)
         edges = edges if edges[0] <= 1 else np.concatenate([[1.0], edges])
         names = size_class_names(edges.tolist())
@@ -219,22 +225,27 @@ class FollowedIntervals:
 
 def no_coverage(plan: Plan, geography: Geography, schema: Schema) -> str | None:
     """Why a release under ``plan`` would have no margins; None where it would have some."""
-    return no_margins(_planned(plan, geography, schema))
+    return no_margins(planned(plan, geography, schema))
 
 
 def _laws(plan: Plan, geography: Geography, followed: Followed) -> tuple[FloatArray, ColumnLaws]:
     """The variances (answers, nodes) of what is followed by least squares, and the laws of its errors."""
-    measurements = _planned(plan, geography, followed.queries[0].schema)
+    measurements = planned(plan, geography, followed.queries[0].schema)
     laws, of_answers = AnswerLaws.of(measurements), followed.columns_of_queries
     columns, variance = laws.of_columns(of_answers), laws.variances(of_answers)
     if variance is not None:
         return np.ascontiguousarray(variance.T), columns
-    known, everywhere = Expected.of(plan, geography, measurements.schema).covariance, slice(0, geography.n_nodes)
-    parts = [known.variance(query, everywhere) for query in followed.queries]
+    units = published_sums(geography)
+    if units is not None:
+        errors, every = error_sums(measurements), Weighted.over(units, np.arange(units.geography.n_nodes))
+        parts = [errors.variances(every, query) for query in followed.queries]
+    else:
+        known, everywhere = Expected.of(plan, geography, measurements.schema).covariance, slice(0, geography.n_nodes)
+        parts = [known.variance(query, everywhere) for query in followed.queries]
     return np.ascontiguousarray(columns.settled(np.concatenate(parts, axis=1)).T), columns
 
 
-def _planned(plan: Plan, geography: Geography, schema: Schema) -> Measurements:
+def planned(plan: Plan, geography: Geography, schema: Schema) -> Measurements:
     """Measurements with the variances of ``plan`` and without values, on which laws do not depend."""
     found: dict[tuple[str, str], Answers] = {}
     spread = np.full(geography.n_nodes, np.inf)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray
-from topdown.noise import Law
+from topdown.noise import Gaussian, Law
 from topdown.studies.batch_means import Of
 from topdown.studies.residual_bins import Histogram, distances
 
@@ -154,12 +154,13 @@ def error_statistics(
     laws: Sequence[Sequence[Law | None]],
     levels: Sequence[slice],
     shape: tuple[int, ...],
+    deviation: FloatArray | None = None,
 ) -> dict[str, FloatArray]:
     """The statistics (rows,) of `errors_table.STATISTICS` with their Monte Carlo standard errors.
 
     The variance has divisor R - 1 (NaN for one replicate); its standard error is sqrt((m4 - (R - 3)/(R - 1) m2^2) / R)
     with central moments m2, m4; those of the other means are sqrt(sample variance / R). ``laws``: by level and cell,
-    those that residuals are compared with.
+    those that residuals are compared with; or normal laws, of the standard ``deviation`` (rows,) of each row.
     """
     r = float(replicates)
     first, second, third, fourth = total.powers[label] / r
@@ -184,7 +185,11 @@ def error_statistics(
     names = ("wasserstein", "wasserstein_se", "wasserstein_floor", "wasserstein_corrected")
     found |= {name: np.full(rows, np.nan) for name in names}
     if label in total.halves:
-        _add_distances(found, *total.two_halves(label), laws, levels, shape)
+        halves = total.two_halves(label)
+        if deviation is None:
+            _add_distances(found, *halves, laws, levels, shape)
+        else:
+            _add_normal_distances(found, *halves, deviation)
     return found
 
 
@@ -197,25 +202,43 @@ def _add_distances(
     shape: tuple[int, ...],
 ) -> None:
     nodes = shape[1]
-    halves_are_there = bool(second.counts.any())
     for of_cells, level in zip(laws, levels, strict=True):
         for law in dict.fromkeys(of_cells):
             if law is None:
                 continue
             mine = [cell for cell, other in enumerate(of_cells) if other == law]
             rows = np.concatenate([np.arange(level.start, level.stop) + cell * nodes for cell in mine])
-            # A few thousand rows at a time: the differences by bin are several arrays of (rows, bins).
-            for part in np.array_split(rows, -(-len(rows) // 2048)):
-                measured = distances(_rows(first, part), _rows(second, part), law)
-                found["wasserstein"][part] = measured.plain
-                found["wasserstein_se"][part] = measured.standard_error
-                found["wasserstein_floor"][part] = measured.floor
-                if halves_are_there:
-                    found["wasserstein_corrected"][part] = measured.corrected
+            _add_from_law(found, first, second, rows, law, np.ones(len(rows)))
 
 
-def _rows(histogram: Histogram, rows: IntArray) -> Histogram:
-    return Histogram(histogram.width[rows], histogram.counts[rows], histogram.offsets[rows])
+def _add_normal_distances(
+    found: dict[str, FloatArray], first: Histogram, second: Histogram, deviation: FloatArray
+) -> None:
+    rows = np.flatnonzero(np.isfinite(deviation) & (deviation > 0))
+    # In units of the row's own deviation all are compared with one law, and rows with bins alike together.
+    rows = rows[np.argsort((first.width / deviation)[rows], kind="stable")]
+    if len(rows):
+        _add_from_law(found, first, second, rows, Gaussian(1), deviation[rows])
+
+
+def _add_from_law(
+    found: dict[str, FloatArray], first: Histogram, second: Histogram, rows: IntArray, law: Law, unit: FloatArray
+) -> None:
+    """Add the distances of ``rows`` from ``law``, in which a residual of ``unit`` (rows,) counts is 1."""
+    halves_are_there = bool(second.counts.any())
+    # A few thousand rows at a time: the differences by bin are several arrays of (rows, bins).
+    for place in np.array_split(np.arange(len(rows)), -(-len(rows) // 2048)):
+        part, counts = rows[place], unit[place]
+        measured = distances(_rows(first, part, counts), _rows(second, part, counts), law)
+        found["wasserstein"][part] = measured.plain * counts
+        found["wasserstein_se"][part] = measured.standard_error * counts
+        found["wasserstein_floor"][part] = measured.floor * counts
+        if halves_are_there:
+            found["wasserstein_corrected"][part] = measured.corrected * counts
+
+
+def _rows(histogram: Histogram, rows: IntArray, unit: FloatArray) -> Histogram:
+    return Histogram(histogram.width[rows] / unit, histogram.counts[rows], histogram.offsets[rows])
 
 
 def level_statistics(total: Accumulated, label: str, replicates: int) -> dict[str, FloatArray]:

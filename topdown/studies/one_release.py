@@ -11,11 +11,14 @@ import pandas as pd
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measure
 from topdown.geography.tree import FloatArray, IntArray
+from topdown.geography.unit_sums import published_sums
+from topdown.measurements.measurements import Measurements
 from topdown.noise import SeededSource
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.project import project
 from topdown.release.making import project_whole, round_counts
+from topdown.release.whole_counts import Release
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.followed import Followed
 from topdown.studies.methods import StudiedMethod
@@ -55,15 +58,18 @@ def one_release(
     parsed = [StudiedMethod.parse(label) for label in methods]
     projections = dict.fromkeys(m.projection for m in parsed if m.nonnegative)
     measurements = measure(counts, plan, SeededSource((seed, "one release")))
+    return {name: _released(measurements, name, seed, limits).values for name in projections}
+
+
+def _released(measurements: Measurements, projection: str, seed: int, limits: AnswerLimits | None) -> Release:
+    """The release by ``projection``, of the units that are published."""
+    ties = SeededSource((seed, "ties", projection))
     if measurements.others or limits is not None:
-        return {
-            name: project_whole(measurements, name, limits=limits, source=SeededSource((seed, "ties", name))).values
-            for name in projections
-        }
-    return {
-        name: round_counts(project(measurements, name), source=SeededSource((seed, "ties", name))).values
-        for name in projections
-    }
+        release = project_whole(measurements, projection, limits=limits, source=ties)
+    else:
+        release = round_counts(project(measurements, projection), source=ties)
+    units = published_sums(measurements.geography)
+    return release if units is None else release.at(units)
 
 
 def published_example(
@@ -81,14 +87,10 @@ def published_example(
     Not for release: the draw is seeded. Raises `ConfigError` as `margins` does.
     """
     measurements = measure(counts, plan, SeededSource((seed, "one release")))
-    ties = SeededSource((seed, "ties", projection))
-    if not measurements.others and limits is None:
-        release = round_counts(project(measurements, projection), source=ties)
-    else:
-        release = project_whole(measurements, projection, limits=limits, source=ties)
+    release = _released(measurements, projection, seed, limits)
     queries = [Query.parse(DETAILED, measurements.schema)] if followed is None else list(followed.queries)
     found = margins(measurements, release, confidence=confidence, queries=[query.name for query in queries])
-    everywhere = slice(0, counts.geography.n_nodes)
+    everywhere = slice(0, release.geography.n_nodes)
 
     def of(column: str) -> FloatArray:
         # A query's rows are in the order of nodes and answers.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +26,7 @@ from topdown.projection.solver_inputs import descent_of_answers
 from topdown.studies.batch_means import ABSOLUTE, BATCHES, BIAS, NET, SQUARE, Of, batch_of
 from topdown.studies.decisions.rules import Decision, GroupMean
 from topdown.studies.draws import DrawnQuery, aligned_draws, draw_answers, measured_answers
-from topdown.studies.followed import Followed
+from topdown.studies.followed import Followed, Reported
 from topdown.studies.interval_coverage import FollowedIntervals
 from topdown.studies.methods import StudiedMethod
 from topdown.studies.moments import Accumulated
@@ -42,16 +42,18 @@ class Simulation:
     tree: Tree
     truth: FloatArray  # (cells, nodes), of the histograms
     followed: Followed
-    answers: FloatArray  # (answers, nodes), those that are followed of the truth
+    reported: Reported  # the rows of the table: these nodes, or sums of them
+    answers: FloatArray  # (answers, rows), those that are followed of the truth
     variance: FloatArray  # (nodes,)
     lower: FloatArray | None
-    resolution: FloatArray  # (nodes,), at most which an estimate is 0
+    resolution: FloatArray  # (rows,), at most which an estimate is 0
     laws: tuple[Law | None, ...]
     bounds: tuple[LevelBounds, ...]
     methods: tuple[StudiedMethod, ...]
     rules: tuple[Decision, ...]
     decided: Mapping[str, FloatArray]  # by rule but for means of groups what is decided on the truth, (units,)
-    width: FloatArray | None  # (answers * nodes,), None without distances
+    width: FloatArray | None  # (answers * rows,), None without distances
+    least_squares: FloatArray  # (rows x answers), exact variances of sums of nodes; empty without such
     queries: tuple[DrawnQuery, ...]  # where more than the cells are measured: everything that is
     components: Components | None
     patterns: Patterns | None
@@ -90,8 +92,7 @@ def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
             if released is None:
                 released = _applied(study, study.intervals.method, problem, chunk, start)
             linear = study.followed.answers(least_squares(problem.values, problem.variance, study.tree))
-            released = study.followed.answers(released)
-            found.add_coverage(study.intervals.counted(linear, released, study.answers))
+            found.add_coverage(_covered(study, study.intervals, linear, study.followed.answers(released)))
         first += stop - start
     return found
 
@@ -115,7 +116,14 @@ def _run_histograms(study: Simulation, components: Components, chunk: int, rows:
         _follow(study, method, estimated(method), chunk * study.chunk + rows.start, found)
     if study.intervals is not None:
         linear, released = estimated(StudiedMethod.parse("gls")), estimated(study.intervals.method)
-        found.add_coverage(study.intervals.counted(linear, released, study.answers))
+        found.add_coverage(_covered(study, study.intervals, linear, released))
+
+
+def _covered(study: Simulation, intervals: FollowedIntervals, linear: FloatArray, released: FloatArray) -> FloatArray:
+    """What `FollowedIntervals.counted` counts of estimates at the nodes, at the units that are published."""
+    units = slice(0, study.reported.units.n_nodes)
+    x, whole = (study.reported.at(one)[..., units] for one in (linear, released))
+    return intervals.counted(x, whole, study.answers[:, units])
 
 
 def _of_answers(
@@ -177,12 +185,13 @@ def draw(study: Simulation, chunk: int) -> FloatArray:
 def _follow(study: Simulation, method: StudiedMethod, x: FloatArray, first: int, found: Accumulated) -> None:
     """Add the errors of estimates (replicates, answers, nodes), and of decisions taken on them; ``first``: the number
     of the first replicate."""
-    labels, label = study.followed.labels, method.label
+    labels, label, tree = study.followed.labels, method.label, study.reported.units.tree
+    x = study.reported.at(x)
     by_replicate = x - study.answers
     errors = np.ascontiguousarray(by_replicate.reshape(len(x), -1).T)
     zero = np.abs(x) <= study.resolution
     found.add_errors(label, errors, np.count_nonzero(zero, axis=0).reshape(-1))
-    means = _level_means(errors.reshape(*study.answers.shape, len(x)), zero, study.tree)
+    means = _level_means(errors.reshape(*study.answers.shape, len(x)), zero, list(study.reported.levels.values()))
     found.add_level_means(label, means)
     if study.width is not None:
         found.add_histogram(label, errors, study.width)
@@ -198,7 +207,7 @@ def _follow(study: Simulation, method: StudiedMethod, x: FloatArray, first: int,
 
     def error_of(rule: Decision) -> FloatArray:
         if rule.label not in wrong:
-            wrong[rule.label] = rule.outcome(x, labels, study.tree) - study.decided[rule.label]
+            wrong[rule.label] = rule.outcome(x, labels, tree) - study.decided[rule.label]
         return wrong[rule.label]
 
     for rule in study.rules:
@@ -207,7 +216,7 @@ def _follow(study: Simulation, method: StudiedMethod, x: FloatArray, first: int,
             keep(ABSOLUTE, rule.label, "", np.abs(error_of(rule)).mean(axis=1, keepdims=True))
             continue
         if isinstance(rule.of, str):
-            of_groups = rule.means(rule.at_leaves(by_replicate, labels, study.tree))
+            of_groups = rule.means(rule.at_leaves(by_replicate, labels, tree))
             keep(BIAS, rule.of, rule.name, of_groups)
         else:
             of_groups = rule.means(error_of(rule.of))
@@ -216,14 +225,13 @@ def _follow(study: Simulation, method: StudiedMethod, x: FloatArray, first: int,
         found.add_rule((label, rule.label), of_groups[:, rule.by.code])
 
 
-def _level_means(errors: FloatArray, zero: npt.NDArray[np.bool_], tree: Tree) -> FloatArray:
-    """(3, cells, levels, replicates): means of `LEVEL_QUANTITIES` over every level's nodes.
+def _level_means(errors: FloatArray, zero: npt.NDArray[np.bool_], levels: Sequence[slice]) -> FloatArray:
+    """(3, cells, levels, replicates): means of `LEVEL_QUANTITIES` over the rows of every one of ``levels``.
 
-    ``errors`` (cells, nodes, replicates); ``zero`` (replicates, cells, nodes).
+    ``errors`` (cells, rows, replicates); ``zero`` (replicates, cells, rows).
     """
-    found = np.empty((3, len(errors), tree.n_levels, errors.shape[-1]))
-    for level in range(tree.n_levels):
-        nodes = tree.level(level)
+    found = np.empty((3, len(errors), len(levels), errors.shape[-1]))
+    for level, nodes in enumerate(levels):
         part = errors[:, nodes]
         found[0, :, level] = part.mean(axis=1)
         found[1, :, level] = np.einsum("cnr,cnr->cr", part, part) / part.shape[1]

@@ -29,9 +29,9 @@ from topdown.studies.decisions.expression_rules import Rule
 from topdown.studies.decisions.rules import Decision, GroupMean
 from topdown.studies.draws import asked_queries, drawn_law
 from topdown.studies.errors_table import ErrorTable
-from topdown.studies.followed import Followed, followed_noise
-from topdown.studies.interval_coverage import CoverageOptions, FollowedIntervals
-from topdown.studies.linear_variances import bin_widths, linear_variances
+from topdown.studies.followed import Followed, Reported, followed_noise
+from topdown.studies.interval_coverage import CoverageOptions, FollowedIntervals, planned
+from topdown.studies.linear_variances import bin_widths, linear_variances, summed_variances, widths_by_deviation
 from topdown.studies.methods import RAW, StudiedMethod, parse_methods
 from topdown.studies.moments import (
     Accumulated,
@@ -47,6 +47,9 @@ from topdown.wording import shown
 from topdown.workload import DETAILED
 
 REFERENCES = ("noise", "continuous")
+LEAST_SQUARES = "least squares"
+"""The law that residuals are compared with on a spine: the normal one with the exact variance of least squares. A sum
+of nodes has no noise of its own."""
 
 _VALUES_AT_ONCE = 1 << 21
 """Values (replicates x cells x nodes) in one array; decides how many replicates are drawn together."""
@@ -79,6 +82,7 @@ def simulate(
 ) -> ErrorTable:
     """Errors of projection methods over replicates of drawing noise and projecting.
 
+    Where the counts are of a spine, the errors are of the published units, and of areas (`ErrorTable.areas`).
     Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
     were declared public. Raises `ConfigError` for an unknown method, query or reference, a method that
     has no solver of what is measured, or no replicates;
@@ -93,7 +97,8 @@ def simulate(
         replicates: how many.
         seed: of the random numbers; the same seed gives the same table.
         reference: the law that residuals are compared with, "noise" (the law that is drawn) or "continuous" (the
-            Laplace or Gaussian of the same parameter).
+            Laplace or Gaussian of the same parameter). On a spine it is always the normal law with the exact variance
+            of least squares.
         rules: decisions to follow.
         distances: whether to compute Wasserstein distances, by default for up to 100,000 nodes x cells.
         workers: processes, None for one per processor; the result does not depend on it.
@@ -170,7 +175,12 @@ def _study(
     truth = np.ascontiguousarray(counts.values.T, dtype=np.float64)
     truth, settled = settle(truth, variance, tree, nonnegative=True)
     settled = settled[0] if settled.ndim == 2 else settled
-    answers = followed.answers(truth)
+    reported = Reported.of(geography)
+    answers = reported.at(followed.answers(truth))
+    noise = reported.at(followed_noise(plan, geography, followed)[1])
+    squares = np.empty((0, len(answers)))
+    if reported.node is not None:
+        squares = summed_variances(reported, planned(plan, geography, counts.schema), followed.queries)
     wanted = answers.size <= _ROWS_WITH_DISTANCES if distances is None else distances
     queries = tuple(dict.fromkeys(one.query for one in asked))
     decisions = [rule for rule in rules if not isinstance(rule, GroupMean)]
@@ -179,16 +189,24 @@ def _study(
         tree=tree,
         truth=truth,
         followed=followed,
+        reported=reported,
         answers=answers,
         variance=settled,
         lower=lower_bounds(truth, settled, tree),
-        resolution=resolution(followed_noise(plan, geography, followed)[1].min(axis=0) if asked else variance, truth),
+        resolution=resolution(noise.min(axis=0) if asked or reported.node is not None else variance, truth),
         laws=laws,
         bounds=tuple(plan.bounds.at(level) for level in geography.levels),
         methods=methods,
         rules=rules,
-        decided={rule.label: rule.outcome(answers, followed.labels, tree) for rule in (*decisions, *within)},
-        width=bin_widths(geography, plan, followed, asked).reshape(-1) if wanted else None,
+        decided={
+            rule.label: rule.outcome(answers, followed.labels, reported.units.tree) for rule in (*decisions, *within)
+        },
+        width=None
+        if not wanted
+        else bin_widths(geography, plan, followed, asked).reshape(-1)
+        if reported.node is None
+        else widths_by_deviation(_deviation(squares, plan), noise).reshape(-1),
+        least_squares=squares,
         seed=seed,
         replicates=replicates,
         chunk=int(np.clip(_VALUES_AT_ONCE // truth.size, 1, _LARGEST_CHUNK)),
@@ -202,8 +220,16 @@ def _study(
             if not method.is_raw
         },
         impossible=counts.schema.impossible_cells(),
-        intervals=None if coverage is None else FollowedIntervals.of(coverage, plan, geography, followed, answers),
+        intervals=None
+        if coverage is None
+        else FollowedIntervals.of(coverage, plan, geography, followed, answers[:, : reported.units.n_nodes]),
     )
+
+
+def _deviation(squares: FloatArray, plan: Plan) -> FloatArray:
+    """The standard deviations (answers, rows) of exact variances; not known of noise within bounds."""
+    with np.errstate(invalid="ignore"):
+        return np.sqrt(np.where(plan.bounds.any, np.nan, squares).T)
 
 
 def _ranges(replicates: int, chunk: int) -> list[tuple[int, int]]:
@@ -228,20 +254,25 @@ def _table(
     public_input: bool,
     threads: Executor | None,
 ) -> ErrorTable:
-    geography, followed = counts.geography, study.followed
+    geography, followed, reported = counts.geography, study.followed, study.reported
+    on_spine = reported.node is not None
     drawn, noise = followed_noise(plan, geography, followed)
     if study.components is None and followed.are_cells:  # exact nodes may imply others
-        noise = np.broadcast_to(study.variance, study.answers.shape)
+        noise = np.broadcast_to(study.variance, noise.shape)
+    noise = reported.at(noise)
     laws = [
         [_reference_law(law, plan, level, query, reference) for law, query in zip(row, followed.of_query, strict=True)]
         for level, row in zip(geography.levels, drawn, strict=True)
     ]
-    slices = [geography.level_slice(level) for level in geography.levels]
+    deviation = _deviation(study.least_squares, plan) if on_spine else None
+    slices, tree = list(reported.levels.values()), reported.units.tree
     shape = study.answers.shape
     labels = [method.label for method in study.methods]
 
     def of_method(label: str) -> dict[str, FloatArray]:
-        found = error_statistics(total, label, done, laws, slices, shape)
+        found = error_statistics(
+            total, label, done, laws, slices, shape, None if deviation is None else deviation.reshape(-1)
+        )
         return {name: values.reshape(shape).T for name, values in found.items()}
 
     statistics = dict(zip(labels, map_ordered(of_method, labels, threads), strict=True))
@@ -255,7 +286,7 @@ def _table(
     decided = {
         rule.label: study.decided[rule.label]
         if rule.label in study.decided
-        else rule.outcome(study.answers, followed.labels, study.tree)
+        else rule.outcome(study.answers, followed.labels, tree)
         for rule in study.rules
     }
     rules = {
@@ -272,24 +303,26 @@ def _table(
         for rule in study.rules
     }
     for rule in study.rules:
-        if RAW in labels and unmeasured[rule.nodes(study.tree)].any():
+        if RAW in labels and unmeasured[rule.nodes(tree)].any():
             mine = rules[RAW, rule.label]
             rules[RAW, rule.label] = {k: v if k == "truth" else np.full_like(v, np.nan) for k, v in mine.items()}
             totals[RAW, rule.label] = dict.fromkeys(totals[RAW, rule.label], np.nan)
-    return ErrorTable(
-        geography=geography,
+    table = ErrorTable(
+        geography=reported.units,
         cells=followed.labels,
         methods=tuple(method.label for method in study.methods),
         replicates=done,
-        reference=reference,
-        truth=counts.values if followed.are_cells else np.rint(study.answers).astype(np.int64).T,
-        noise_variance=study.variance if followed.are_cells and study.components is None else noise.T,
+        reference=LEAST_SQUARES if on_spine else reference,
+        truth=np.rint(study.answers).astype(np.int64).T if on_spine or not followed.are_cells else counts.values,
+        noise_variance=noise.T
+        if on_spine or study.components is not None or not followed.are_cells
+        else study.variance,
         of_query=followed.of_query,
         theory=linear_variances(study, plan, geography, noise),
         statistics=statistics,
         level_means=levels,
         rules=rules,
-        rule_nodes={rule.label: rule.nodes(study.tree) for rule in study.rules},
+        rule_nodes={rule.label: rule.nodes(tree) for rule in study.rules},
         rule_areas={
             rule.label: rule.areas.names for rule in study.rules if isinstance(rule, Rule) and rule.areas is not None
         },
@@ -300,12 +333,15 @@ def _table(
         },
         bin_width=study.width.reshape(shape).T if study.width is not None else np.empty(0),
         public_input=public_input,
-        batch_means=_batches(study, geography.levels, total, done, unmeasured),
+        batch_means=_batches(study, list(reported.levels), total, done, unmeasured),
         draws=_draws(study, geography),
         coverage=None
         if study.intervals is None or total.coverage is None
         else study.intervals.frame(total.coverage, done),
+        measured_levels=geography.levels,
+        reference_sd=None if deviation is None else deviation.T,
     )
+    return table.split(reported) if on_spine else table
 
 
 def _batches(

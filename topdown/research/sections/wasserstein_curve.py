@@ -54,8 +54,8 @@ def wasserstein_curve(table: ErrorTable, plan: Plan) -> dict[str, Any]:
     method = RAW if RAW in table.methods else table.methods[0]
     floors = table[method, "wasserstein_floor"][leaves]
     floor = float(np.nanmean(floors)) if np.isfinite(floors).any() else math.nan
-    # Noise within bounds has another law at every count; answers to queries have one law each.
-    if table.follows_queries or DETAILED not in plan.queries(level):
+    # Noise within bounds has another law at every count; answers to queries have one law each, units on a spine too.
+    if table.reference_sd is not None or table.follows_queries or DETAILED not in plan.queries(level):
         return {"theory": [], "law": "", "lattice": False, "floor": floor}
     if geography.tree.n_levels < 2 or plan.share(level) == 0 or plan.bounds.any:
         return {"theory": [], "law": "", "lattice": False, "floor": floor}

@@ -9,6 +9,7 @@ import numpy as np
 
 from topdown.noise import DiscreteGaussian, Gaussian
 from topdown.studies.discoveries import biased
+from topdown.studies.errors_table import ErrorTable
 from topdown.studies.report.results import StudyResults
 from topdown.studies.report.section import Section, Summary, fragment
 from topdown.studies.report.sections.categories import named
@@ -24,22 +25,22 @@ def category_error_numbers(results: StudyResults) -> Summary:
     if not table.follows_queries:
         return {"category_levels": []}
     found = [
-        _errors(results, method, number, column)
-        for number in reversed(range(len(table.geography.levels)))
+        _errors(results, own, level, number, method, column)
+        for level, own, number in reversed(list(table.by_level))
         for column in range(len(table.cells))
         for method in table.methods
     ]
     return {"category_levels": found}
 
 
-def _errors(results: StudyResults, method: str, number: int, column: int) -> dict[str, Any]:
+def _errors(
+    results: StudyResults, table: ErrorTable, level: str, number: int, method: str, column: int
+) -> dict[str, Any]:
     """An answer's errors over the units of a level, and what theory predicts. For a linear method the variance is
     exact; with Gaussian noise the error is normal, too, and its distance from the noise is the difference of the
     standard deviations times E|N(0, 1)|.
     """
-    table = results.table
-    level = table.geography.levels[number]
-    nodes = table.geography.level_slice(level)
+    nodes = table.geography.tree.level(number)
     mse = float(table.level_means[method]["mse"][number, column])
     truth = float(table.truth[nodes, column].mean())
     low, high = level_distance(table, method, nodes, column)
@@ -61,9 +62,10 @@ def _errors(results: StudyResults, method: str, number: int, column: int) -> dic
     theory = table.theory.get(method)
     if theory is not None:
         found["predicted_sd"] = float(np.sqrt(theory[nodes, column].mean()))
-        law = reference_law(table, results.plan, level, column)
+        law = reference_law(table, results.plan, nodes.start, column)
         if isinstance(law, Gaussian | DiscreteGaussian):
-            apart = np.abs(np.sqrt(theory[nodes, column]) - law.std)
+            expected = law.std if table.reference_sd is None else table.reference_sd[nodes, column]
+            apart = np.abs(np.sqrt(theory[nodes, column]) - expected)
             found["predicted_wasserstein"] = float(apart.mean() * math.sqrt(2.0 / math.pi))
     return found
 

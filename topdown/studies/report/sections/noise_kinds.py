@@ -40,9 +40,9 @@ def compare(
                 "name": one.name,
                 "charged": float(one.charged),
                 "equal": bool(one.charged <= base.charged),
-                "leaf_scale": float(one.plan.scale(one.table.geography.levels[-1])),
+                "leaf_scale": float(one.plan.scale(one.table.measured_levels[-1])),
                 "replicates": one.table.replicates,
-                "words": one.plan.bounds.at(one.table.geography.levels[-1]).in_words() if one.plan.bounds.any else "",
+                "words": one.plan.bounds.at(one.table.measured_levels[-1]).in_words() if one.plan.bounds.any else "",
             }
             for one in variants
         ],

@@ -17,12 +17,12 @@ def overview_numbers(results: StudyResults) -> Summary:
     """``overview``: means over the nodes of every level and cell, by method; the lowest level first."""
     table = results.table
     rows = []
-    for number, level in reversed(list(enumerate(table.geography.levels))):
-        nodes = table.geography.level_slice(level)
+    for level, own, number in reversed(list(table.by_level)):
+        nodes = own.geography.tree.level(number)
         for column, cell in enumerate(table.cells):
             for method in table.methods:
-                rows.append({"level": level, "cell": cell, "method": method} | _means(table, method, number, column))
-                rows[-1] |= _largest(table, method, nodes, column)
+                rows.append({"level": level, "cell": cell, "method": method} | _means(own, method, number, column))
+                rows[-1] |= _largest(own, method, nodes, column)
     return {"overview": rows, "false_discovery_rate": RATE}
 
 
@@ -35,11 +35,13 @@ def _means(table: ErrorTable, method: str, number: int, column: int) -> dict[str
     spread = math.sqrt(variance) if variance >= 0 else math.nan
     root = math.sqrt(mean["mse"]) if mean["mse"] >= 0 else math.nan
     low, high = level_distance(table, method, nodes, column)
+    expected = None if table.reference_sd is None else float(np.sqrt((table.reference_sd[nodes, column] ** 2).mean()))
     return {
         "mean_bias": mean["bias"],
         "mean_bias_se": mean["bias_se"],
         "sd": spread,
         "sd_se": _of_root(mean["mse_se"], spread),
+        "least_squares_sd": expected,
         "rmse": root,
         "rmse_se": _of_root(mean["mse_se"], root),
         "wasserstein_low": low,

@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from topdown.noise import Law
+from topdown.noise import Gaussian, Law
 from topdown.pages.chart_style import GREY, PALE
 from topdown.privacy.plan import Plan
 from topdown.studies.discoveries import at_least
@@ -91,7 +91,7 @@ def residual_rows(table: ErrorTable, plan: Plan, released: str) -> pd.DataFrame:
     rows = []
     for unit in shown_units(table, primary_method(table, released)) if table.densities else []:
         node, column = unit["node"], table.cells.index(unit["cell"])
-        law = reference_law(table, plan, table.geography.level_name(node), column)
+        law = reference_law(table, plan, node, column)
         deviation = _deviation(table, released, node, column)
         edges, together = _edges(float(table.bin_width[node, column]), deviation)
         expected = np.full(len(edges) - 1, np.nan) if law is None else _probability(law, edges)
@@ -113,8 +113,13 @@ def residual_rows(table: ErrorTable, plan: Plan, released: str) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*columns, "noise_share"])
 
 
-def reference_law(table: ErrorTable, plan: Plan, level: str, column: int) -> Law | None:
-    """The law that residuals of ``level`` in a cell are compared with; None where it has no noise of its own."""
+def reference_law(table: ErrorTable, plan: Plan, node: int, column: int) -> Law | None:
+    """The law that residuals of a ``node`` in a cell are compared with; None where its level has no noise of its own,
+    on a spine where it is known exactly or not at all."""
+    if table.reference_sd is not None:
+        deviation = float(table.reference_sd[node, column])
+        return Gaussian(deviation) if deviation > 0 and math.isfinite(deviation) else None
+    level = table.geography.level_name(node)
     query = table.of_query[column] if table.of_query else DETAILED
     law = plan.law(level, query, continuous=True) if query in plan.queries(level) else None
     if law is None or table.reference == "noise":

@@ -33,7 +33,7 @@ def run_numbers(results: StudyResults) -> Summary:
     query = table.of_query[0] if table.follows_queries else ""
     counted = f"answer to “{query}”" if query and query != TOTAL else query or "count"
     headline = list(table.cells[table.headline])
-    return {"run": run, "privacy": plan.describe(geography.levels), "counted": counted, "headline": headline}
+    return {"run": run, "privacy": plan.describe(table.measured_levels), "counted": counted, "headline": headline}
 
 
 SECTION = Section(name="run", template=fragment("what_was_run"), numbers=run_numbers, link="What was run")
