@@ -32,6 +32,7 @@ from topdown.pipeline.made_margins import laws_beforehand, made_margins
 from topdown.projection.check import cross_checks
 from topdown.release import publication
 from topdown.release.manifest import SCHEMA_VERSION
+from topdown.tables import output_formats
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
 
@@ -311,12 +312,12 @@ def test_a_full_disk_leaves_no_half_release_and_no_second_noise(
 ) -> None:
     config = load_config(toy_run)
 
-    def full(path: Path, *_: object) -> None:
+    def full(path: Path, *_: object, **__: object) -> None:
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(publication, writer, full)
+        patch.setattr(publication if writer == "write_json" else output_formats, writer, full)
         with pytest.raises(DataError, match=r"public: cannot be written: .*run again: the noise will be the same"):
             pipeline.run(config)
     assert [path.name for path in config.output_path.iterdir()] == ["internal"]

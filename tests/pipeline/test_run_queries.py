@@ -23,8 +23,9 @@ from topdown.pipeline import project_measurements as derivation
 from topdown.pipeline import run as pipeline
 from topdown.privacy.ledger import Ledger
 from topdown.projection.check import cross_checks
-from topdown.release import partition, publication
+from topdown.release import partition
 from topdown.release.manifest import SCHEMA_VERSION
+from topdown.tables import output_formats
 from topdown.workload.redistricting import PERSONS
 
 RUN = (
@@ -92,7 +93,7 @@ def test_families_that_are_solved_otherwise_again_release_nothing(
 
 def test_families_are_solved_again_while_the_release_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = threading.Event()
-    write, solve = publication.write_parquet, cross_checks.cross_check_families
+    write, solve = output_formats.write_parquet, cross_checks.cross_check_families
 
     def writing(path: Path, *arguments: Any, **options: Any) -> None:
         write(path, *arguments, **options)
@@ -105,7 +106,7 @@ def test_families_are_solved_again_while_the_release_is_written(folder: Path, mo
 
     config = load_config(configured(folder))
     monkeypatch.setattr(draw, "rehearse", lambda *_: None)
-    monkeypatch.setattr(publication, "write_parquet", writing)
+    monkeypatch.setattr(output_formats, "write_parquet", writing)
     monkeypatch.setattr(cross_checks, "cross_check_families", solving)
     public = pipeline.run(config, workers=2).public
     assert json.loads((public / "manifest.json").read_text())["projections"]["non_negative"]["cross_check"] is not None

@@ -235,7 +235,7 @@ def test_check_rehearses_a_run_of_several_queries(several: Path, topdown, monkey
 def test_a_table_of_another_kind_is_refused_before_anything_is_read(several: Path, topdown) -> None:  # type: ignore[no-untyped-def]
     done = topdown("check", several, "--errors-to", "errors.xlsx")
     assert done.returncode == 2
-    assert "is written as .csv or .json" in done.stderr
+    assert "errors.xlsx: unknown kind of file; give .csv, .json" in done.stderr
     assert topdown("check", several, "--errors", "--confidence", "2").returncode == 2
 
 

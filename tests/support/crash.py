@@ -39,6 +39,7 @@ from topdown.privacy.ledger import Ledger
 from topdown.release import publication
 from topdown.research.statistic.released_statistic import release_statistic
 from topdown.research.statistic.statistic_plan import StatisticPlan
+from topdown.tables import output_formats
 
 TOML = RUN_TOML + '\n[ledger]\npath = "ledger.db"\ndataset = "census"\n[projection]\ncross_check = false\n'
 SEAL_LETTERS = 64
@@ -115,7 +116,7 @@ def _child(job: dict[str, Any]) -> int:
         (draw, "measure"),
         (derive, "publish"),
         (publication, "write_json"),
-        (publication, "write_csv"),
+        (output_formats, "write_csv"),
         (pq.ParquetWriter, "write_batch"),
         (os, "fsync"),
         (Path, "replace"),

@@ -23,7 +23,7 @@ from topdown.config import RunConfig, load_config
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.input.reading import read_input
-from topdown.release import publication
+from topdown.tables import output_formats
 
 PACKAGE = REPOSITORY / "topdown"
 
@@ -349,10 +349,10 @@ def test_no_true_count_is_in_the_message_of_a_release_that_fails(
     assert topdown_command("run", planted, "--verbose") == 4
     monkeypatch.undo()
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(publication, "write_csv", full)
+    monkeypatch.setattr(output_formats, "write_csv", full)
     assert topdown_command("run", planted, "--verbose") == 3
     output = capfd.readouterr()
     assert "nothing was released" in output.err

@@ -39,7 +39,6 @@ ROUTES = {
     "census/layouts/redistricting_layout.py": {"write_csv"},  # codes, numbers and names that `require_text` let pass
     "census/ppmf_file.py": {"CSVWriter"},  # codes
     "planning/plan_toml.py": {"dumps"},
-    "analysis/aggregation.py": {"to_json"},  # its own, which is `records_text`
     "analysis/page/release_page.py": {"to_json"},  # outlines from a file, to be read as such
     "cli/init_command.py": {"sys.stdout"},  # asked whether it is a terminal, and not written to
     "cli/answers.py": {"to_string"},  # for `answer`

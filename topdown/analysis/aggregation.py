@@ -11,17 +11,16 @@ import pandas as pd
 
 from topdown.analysis.regions import Regions
 from topdown.analysis.sum_intervals import Region
-from topdown.errors import ConfigError
 from topdown.geography.tree import IntArray, runs
 from topdown.machine.software import version_of
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease, read_release
 from topdown.release.whole_counts import Release
 from topdown.tables.assignments import Assignment, Files, Given, assignments
-from topdown.tables.tidy import frame_batches, named_failures, records_text, write_csv, write_parquet, write_text
+from topdown.tables.output_formats import OUTPUT_FORMATS, format_of, write_frame
+from topdown.tables.tidy import named_failures, records_text
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margins import require_confidence
-from topdown.wording import shown_path
 from topdown.workload.answer_tables import Column, answer_column, answer_columns
 
 AGGREGATE_COLUMNS = (
@@ -67,25 +66,15 @@ class Aggregation(NamedTuple):
         Args:
             path: ends in .csv, .parquet or .json (a list of records).
         """
-        path = Path(path)
-        batches = frame_batches(self.table)
-        kinds = {
-            ".csv": lambda: write_csv(path, batches),
-            ".parquet": lambda: write_parquet(
-                path,
-                batches,
-                {
-                    "software": f"topdown {version_of()}",
-                    "schema version": SCHEMA_VERSION,
-                    "notes": "\n".join(self.notes),
-                },
-            ),
-            ".json": lambda: write_text(path, self.to_json()),
+        path, among = Path(path), tuple(OUTPUT_FORMATS.values())
+        format_of(path, among)
+        about = {
+            "software": f"topdown {version_of()}",
+            "schema version": SCHEMA_VERSION,
+            "notes": "\n".join(self.notes),
         }
-        if path.suffix.lower() not in kinds:
-            raise ConfigError(f"{shown_path(path)}: unknown kind of file; give {', '.join(kinds)}")
         with named_failures(path):
-            kinds[path.suffix.lower()]()
+            write_frame(path, self.table, about, among)
 
     def to_json(self) -> str:
         """The table's rows as JSON records, in one text that ends with a line end."""

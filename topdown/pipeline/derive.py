@@ -38,8 +38,10 @@ from topdown.projection.rounding_method import rounding_named
 from topdown.release.answer_files import ESTIMATED, FOLDER
 from topdown.release.making import project_whole, release_of, round_counts
 from topdown.release.manifest import Description, Origin
+from topdown.release.partition import ESTIMATES
 from topdown.release.publication import Begun, Made, begun, publish, tables_of
 from topdown.release.whole_counts import Release
+from topdown.tables.output_formats import names_of
 from topdown.uncertainty.intervals import Intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.laws.known_noise import answer_noise, redrawn
@@ -381,7 +383,7 @@ def say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> N
     say_agreement(stages, checks)
     for path in sorted(path for path in public.rglob("*") if path.is_file()):
         stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
-    known = ("estimates.parquet", f"{FOLDER}/*{ESTIMATED}.parquet")
+    known = (ESTIMATES, names_of(f"{FOLDER}/*{ESTIMATED}")[0])
     estimates = [name for name in known if any(public.glob(name))]
     stages.say(
         f"next      open {public / 'manifest.json'} for what is protected and by how much; release.* for whole counts"

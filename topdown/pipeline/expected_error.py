@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from topdown.errors import ConfigError
 from topdown.planning.expected import OPEN
-from topdown.tables.tidy import frame_batches, write_csv, write_json
-from topdown.wording import shown_path, unquoted
+from topdown.tables.output_formats import CSV, JSON, format_of, write_frame
+from topdown.wording import unquoted
 
 USUAL = 0.95
 """The confidence of the lines that every check prints."""
 
-FORMATS = (".csv", ".json")
-"""What the table of errors is written as, by the file's ending."""
+FORMATS = (CSV, JSON)
+"""The formats of the table of errors."""
 
 _COLUMNS = {
     "noise_sd": "noise",
@@ -113,16 +112,11 @@ def number_text(value: float) -> str:
 
 def require_format(path: Path) -> Path:
     """Refuse an ending that is not one of `FORMATS`. Raises `ConfigError`."""
-    if path.suffix not in FORMATS:
-        raise ConfigError(f"{shown_path(path)}: the table of errors is written as {' or '.join(FORMATS)}; end it so")
+    format_of(path, FORMATS)
     return path
 
 
 def write_errors(path: Path, errors: pd.DataFrame, confidence: float) -> None:
     """``errors`` and the confidence as a table in CSV, or as records in JSON; what is undetermined or not measured is
     empty, or null."""
-    known = errors.assign(confidence=confidence).replace([math.inf, math.nan], None)
-    if path.suffix == ".json":
-        write_json(path, known.astype(object).where(known.notna(), None).to_dict("records"))
-        return
-    write_csv(path, frame_batches(known))
+    write_frame(path, errors.assign(confidence=confidence).replace([math.inf, math.nan], None), {}, FORMATS)

@@ -14,6 +14,7 @@ from typing import IO
 from topdown.errors import DataError
 from topdown.machine.files import whole_file
 from topdown.release.manifest import MANIFEST
+from topdown.tables.output_formats import PARQUET
 from topdown.wording import FETCH, reason, shown_path, unquoted
 
 ARCHIVE = "release.zip"
@@ -22,7 +23,7 @@ _FOLDER = "public"
 _MOST_FILES, _LARGEST_NAME = 1 << 20, 400
 _BEGINNING = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a ZIP file can state. All entries have it, so that the same release gives the same bytes."""
-_PACKED = (".parquet",)
+_PACKED = (PARQUET.ending,)
 """Endings of files that are compressed already."""
 
 STRAY = (".DS_Store", "Thumbs.db", "desktop.ini")

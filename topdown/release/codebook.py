@@ -24,8 +24,21 @@ from topdown.release.answer_files import AreaCounts, area_paths, paths_of
 from topdown.release.known_variances import measured_queries
 from topdown.release.layouts import WITH_RECORDS
 from topdown.release.manifest import Description
-from topdown.release.partition import REPLICATES, REPLICATES_CSV, WIDE, WIDE_CSV
+from topdown.release.partition import (
+    ESTIMATES,
+    ESTIMATES_CSV,
+    GEOGRAPHY,
+    LIMITS,
+    MEASUREMENTS,
+    RELEASE,
+    RELEASE_CSV,
+    REPLICATES,
+    REPLICATES_CSV,
+    WIDE,
+    WIDE_CSV,
+)
 from topdown.release.readme import METHODS, README, plain
+from topdown.tables.output_formats import PARQUET, format_of, names_of
 from topdown.tables.parquet_folder import parts_of
 from topdown.tables.spreadsheet import as_csv_names, from_csv_text
 from topdown.workload import Schema
@@ -50,16 +63,15 @@ _SQUARED = "count squared"
 _ONE = "1"
 
 FILES = {
-    "measurements.parquet": "The measurements: counts with noise, which may be negative. All other files are "
-    "computed from them.",
-    "estimates.parquet": "Consistent estimates: by least squares, with their variances, and non-negative.",
-    "estimates.csv": "estimates.parquet as text.",
-    "release.parquet": "The release: whole, non-negative counts that add up from the leaves to the root.",
-    "release.csv": "release.parquet as text.",
-    "release_wide.parquet": "The release with one row per unit, a column per count, and then their margins of error.",
-    "release_wide.csv": "release_wide.parquet as text.",
-    "limits.parquet": "Public limits of answers: the least and the most that each can be.",
-    "geography.parquet": "Every unit with its level, the unit that it lies in, and its name.",
+    MEASUREMENTS: "The measurements: counts with noise, which may be negative. All other files are computed from them.",
+    ESTIMATES: "Consistent estimates: by least squares, with their variances, and non-negative.",
+    ESTIMATES_CSV: f"{ESTIMATES} as text.",
+    RELEASE: "The release: whole, non-negative counts that add up from the leaves to the root.",
+    RELEASE_CSV: f"{RELEASE} as text.",
+    WIDE: "The release with one row per unit, a column per count, and then their margins of error.",
+    WIDE_CSV: f"{WIDE} as text.",
+    LIMITS: "Public limits of answers: the least and the most that each can be.",
+    GEOGRAPHY: "Every unit with its level, the unit that it lies in, and its name.",
 }
 """The title of every table that a release may have."""
 
@@ -153,17 +165,22 @@ def own_tables(about: Description) -> Own:
     return found
 
 
+def _described(stem: str, title: str, columns: Mapping[str, tuple[str, str | None]]) -> dict[str, Described]:
+    """The description of the files of one table, whose names begin with ``stem``."""
+    first, text = names_of(stem)
+    return {first: Described(title, columns), text: Described(f"{first} as text.", columns)}
+
+
 def _of_areas(areas: AreaCounts, linear_name: str, confidence: float) -> Own:
     """What the files of areas of one kind are."""
     paths, columns = area_paths(areas.kind), _wide(areas.table)[WIDE].columns
     title = (
         f"The released counts of the areas of kind {areas.kind}, and of what lies in none ({NOWHERE}), a row per area."
     )
-    counted = {
-        f"{paths[0]}.parquet": Described(title, columns),
-        f"{paths[0]}.csv": Described(f"{paths[0]}.parquet as text.", columns),
+    return {
+        **_described(paths[0], title, columns),
+        **_estimated_table(paths, areas.kind, linear_name, confidence, areas.reach),
     }
-    return {**counted, **_estimated_table(paths, areas.kind, linear_name, confidence, areas.reach)}
 
 
 def _with_records(schema: Schema) -> Own:
@@ -174,7 +191,7 @@ def _with_records(schema: Schema) -> Own:
     }
     columns["count"] = ("how many records the unit has in these categories: whole, above 0, adding up", _COUNT)
     title = "The release: whole counts that add up from the leaves to the root; a cell without a row is 0."
-    return {"release.parquet": Described(title, columns), "release.csv": Described(FILES["release.csv"], columns)}
+    return {RELEASE: Described(title, columns), RELEASE_CSV: Described(FILES[RELEASE_CSV], columns)}
 
 
 def _wide(table: AnswerTable) -> Own:
@@ -195,7 +212,7 @@ def _replicates(about: Description) -> Own:
     columns["value"] = _VALUES["release"]
     title = "Whole tables drawn around the estimates, a column each, for statistics without a formula for their margin."
     if about.layout is WITH_RECORDS:
-        columns |= _with_records(about.schema)["release.parquet"].columns
+        columns |= _with_records(about.schema)[RELEASE].columns
         columns["count"] = ("the released count in these categories; 0 where a table alone has records", _COUNT)
         title += " A cell without a row is 0 in all of them."
     return {
@@ -208,10 +225,7 @@ def _counted_table(table: AnswerTable) -> Own:
     """The description of the files of a table's counts."""
     counts, _ = paths_of(table)
     columns: dict[str, tuple[str, str | None]] = {one.name: (one.meaning, _COUNT) for one in table.columns}
-    return {
-        f"{counts}.parquet": Described(f"The released counts of table {table.name}, a row per unit.", columns),
-        f"{counts}.csv": Described(f"{counts}.parquet as text.", columns),
-    }
+    return _described(counts, f"The released counts of table {table.name}, a row per unit.", columns)
 
 
 def _estimated_table(paths: tuple[str, str], called: str, linear_name: str, confidence: float, reach: Reach) -> Own:
@@ -220,7 +234,7 @@ def _estimated_table(paths: tuple[str, str], called: str, linear_name: str, conf
     """
     counts, estimates = paths
     beside: dict[str, tuple[str, str | None]] = {
-        "column": (f"the column of {counts}.parquet that the row is about", None),
+        "column": (f"the column of {names_of(counts)[0]} that the row is about", None),
         "value": ("the released count: whole, 0 or more, adding up", _COUNT),
         linear_name: MEANINGS[linear_name],
         "sd": ("the standard deviation of the estimate by least squares; missing where it is not known", _COUNT),
@@ -230,11 +244,7 @@ def _estimated_table(paths: tuple[str, str], called: str, linear_name: str, conf
         ),
         **{end: _MARGINS[end] for end in ("lower", "upper")},
     }
-    beside_them = Described(f"The estimates of table {called}, beside its released counts.", beside)
-    return {
-        f"{estimates}.parquet": beside_them,
-        f"{estimates}.csv": Described(f"{estimates}.parquet as text.", beside),
-    }
+    return _described(estimates, f"The estimates of table {called}, beside its released counts.", beside)
 
 
 def _titles(files: Mapping[str, Path], own: Own) -> dict[str, str]:
@@ -256,7 +266,8 @@ def data_package(about: Description, files: Mapping[str, Path], own: Own) -> dic
 
 
 def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
-    is_text = path.suffix == ".csv"
+    written = format_of(path)
+    is_text = not written.typed
     schema = _text_schema(path) if is_text else _kinds(path)
     fields = []
     for field, called in zip(schema, as_csv_names(schema.names) if is_text else schema.names, strict=True):
@@ -270,8 +281,8 @@ def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
         "name": name.replace(".", "-").replace("_", "-").replace("/", "-").lower(),
         "path": [f"{name}/{part.name}" for part in parts_of(path)] if path.is_dir() else name,
         "title": title,
-        "format": path.suffix.removeprefix("."),
-        "mediatype": "text/csv" if is_text else "application/vnd.apache.parquet",
+        "format": written.ending.removeprefix("."),
+        "mediatype": written.media_type,
         # The Frictionless library counts no bytes of Parquet files, and would call these wrong; the manifest has them.
         **(
             {"bytes": path.stat().st_size, "hash": f"sha256:{file_digest(path)}", "encoding": "utf-8"}
@@ -289,7 +300,7 @@ def _kinds(path: Path) -> pa.Schema:
 
 def _text_schema(path: Path) -> pa.Schema:
     """The columns of a CSV file that Topdown wrote; the Parquet file beside it has their types."""
-    beside = path.with_suffix(".parquet")
+    beside = path.with_suffix(PARQUET.ending)
     if beside.exists():
         return _kinds(beside)
     with pacsv.open_csv(path) as reader:
@@ -341,7 +352,7 @@ def in_words(about: Description, files: Mapping[str, Path], own: Own) -> str:
 
 def _column_rows(files: Mapping[str, Path], own: Own) -> Iterator[str]:
     for name in _titles(files, own):
-        if files[name].suffix == ".parquet":
+        if format_of(files[name]).typed:
             for field in _kinds(files[name]):
                 said, unit = meaning(name, field.name, own)
                 yield f"| `{name}` | {_cell(field.name)} | {_cell(said)} | {unit or ''} |"

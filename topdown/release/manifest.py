@@ -25,6 +25,7 @@ from topdown.projection.histograms.whole import WholeProjection
 from topdown.release.answer_files import AreaCounts, paths_of
 from topdown.release.known_variances import STATEMENT, exact_in_words, privacy_record
 from topdown.release.layouts import EVERY_CELL, LAYOUTS, Layout
+from topdown.tables.output_formats import CSV, names_of
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
 from topdown.wording import FETCH, shown, shown_path
 from topdown.workload import DETAILED, Schema
@@ -205,7 +206,7 @@ def describe_release(about: Description, files: Mapping[str, Mapping[str, Any]])
         },
         "fit_for_release": about.fit_for_release,
         "release_rows": about.layout.name,
-        "tables": {table.name: f"{paths_of(table)[0]}.parquet" for table in about.tables},
+        "tables": {table.name: names_of(paths_of(table)[0])[0] for table in about.tables},
         "margins": dict(about.margins),
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
         "noise": origin.noise,
@@ -318,7 +319,7 @@ def method_of(folder: Path, manifest: Mapping[str, Any]) -> str:
 def described_file(path: Path) -> dict[str, Any]:
     """SHA-256 and size of a file, and for a CSV file how its text is to be read."""
     facts = {"sha256": file_digest(path), "bytes": path.stat().st_size}
-    return facts | {"text": CSV_TEXT_RULE} if path.suffix == ".csv" else facts
+    return facts | {"text": CSV_TEXT_RULE} if path.suffix == CSV.ending else facts
 
 
 def _programs(estimate: Projection) -> dict[str, Any]:

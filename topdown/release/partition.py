@@ -15,18 +15,13 @@ from typing import Any
 
 from topdown.geography.geography import Geography
 from topdown.release.whole_counts import Release
+from topdown.tables.output_formats import PARQUET, names_of
 
-RELEASE = "release.parquet"
-RELEASE_CSV = "release.csv"
-WIDE = "release_wide.parquet"
-WIDE_CSV = "release_wide.csv"
-GEOGRAPHY = "geography.parquet"
-MEASUREMENTS = "measurements.parquet"
-ESTIMATES = "estimates.parquet"
-ESTIMATES_CSV = "estimates.csv"
-LIMITS = "limits.parquet"
-REPLICATES = "replicates.parquet"
-REPLICATES_CSV = "replicates.csv"
+RELEASE, RELEASE_CSV = names_of("release")
+WIDE, WIDE_CSV = names_of("release_wide")
+ESTIMATES, ESTIMATES_CSV = names_of("estimates")
+REPLICATES, REPLICATES_CSV = names_of("replicates")
+GEOGRAPHY, MEASUREMENTS, LIMITS = (f"{stem}{PARQUET.ending}" for stem in ("geography", "measurements", "limits"))
 """The names of a release's tables."""
 
 _ROWS_OF_ONE_FILE = 1 << 24
@@ -52,13 +47,13 @@ def _parts(geography: Geography) -> dict[str, list[slice]]:
     plain = all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}", code) for code in codes)
     if not plain or len({code.lower() for code in codes}) < len(codes):
         codes = [f"part-{number:05d}" for number in range(len(codes))]
-    found = {f"{codes[0]}.parquet": [slice(0, 1)]}
+    found = {f"{codes[0]}{PARQUET.ending}": [slice(0, 1)]}
     for unit in range(first.start, first.stop):
         nodes, below = [slice(unit, unit + 1)], slice(unit, unit + 1)
         for _ in range(tree.n_levels - 2):
             below = slice(int(tree.child_offsets[below.start]), int(tree.child_offsets[below.stop]))
             nodes.append(below)
-        found[f"{codes[unit]}.parquet"] = nodes
+        found[f"{codes[unit]}{PARQUET.ending}"] = nodes
     return found
 
 

@@ -63,7 +63,8 @@ from topdown.release.readme import DATAPACKAGE, METHODS, README, in_plain_words
 from topdown.release.whole_counts import Release
 from topdown.tables.count_reliability import Reliability, reliability_of
 from topdown.tables.geography_table import tree_batches
-from topdown.tables.tidy import named_failures, tidy_batches, write_csv, write_json, write_parquet, write_text
+from topdown.tables.output_formats import format_of, names_of
+from topdown.tables.tidy import named_failures, tidy_batches, write_json, write_text
 from topdown.workload import TOTAL
 from topdown.workload.answer_tables import MARGIN_ENDS, AnswerTable, margin_names, wide_table
 
@@ -86,13 +87,9 @@ class Begun:
     writing: Mapping[str, Future[Exception | None]]
     executor: Executor | None
 
-    def parquet(self, name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
-        """A function that writes ``batches`` as the Parquet file ``name``."""
-        return lambda: write_parquet(self.staging / name, batches, self.marks)
-
-    def csv(self, name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
-        """A function that writes ``batches`` as the CSV file ``name``."""
-        return lambda: write_csv(self.staging / name, batches)
+    def writes(self, name: str, batches: Callable[[], Iterator[pa.RecordBatch]]) -> Callable[[], None]:
+        """A function that writes what ``batches`` gives as the file ``name``, in the format of its ending."""
+        return lambda: format_of(name).write(self.staging / name, batches(), self.marks, False)
 
 
 def marks_of(*, fit_for_release: bool) -> dict[str, str]:
@@ -133,8 +130,8 @@ def begun(
             if measurements.keys:
                 known[MEASUREMENTS] = measurements.batches()
             for name, batches in known.items():
-                wanted = takewhile(lambda _: not abandoned.is_set(), batches)
-                writing[name] = executor.submit(_failure, found.parquet(name, wanted))
+                wanted = partial(takewhile, lambda _: not abandoned.is_set(), batches)
+                writing[name] = executor.submit(_failure, found.writes(name, wanted))
         yield found
         with named_failures(public, _AGAIN):
             held.pop_all().close()
@@ -183,43 +180,32 @@ def tables_of(
     """Functions that write the tables of a release, by their paths in ``folder``; ``limits``: those that its numbers
     keep, if any.
     """
-    release, margins, output, parquet, text = (
-        made.release,
-        made.margins,
-        about.config.output,
-        folder.parquet,
-        folder.csv,
-    )
+    release, margins, output, files = made.release, made.margins, about.config.output, dict[str, Callable[[], None]]()
 
-    def more() -> dict[str, Any]:
-        return {} if margins is None or release.layout is not EVERY_CELL else _beside_cells(made, margins)
+    def add(names: Sequence[str], batches: Callable[..., Iterator[pa.RecordBatch]], *arguments: Any) -> None:
+        for name in names:
+            files[name] = folder.writes(name, partial(batches, *arguments))
+
+    def counts_of(nodes: list[slice] | None) -> Iterator[pa.RecordBatch]:
+        beside = {} if margins is None or release.layout is not EVERY_CELL else _beside_cells(made, margins)
+        return release.batches(nodes, beside)
 
     of_cells = {name: one for name, one in made.estimates.items() if isinstance(one, Estimate)}
-    kept = bool(about.measurements.keys)
-    files = {
-        **({MEASUREMENTS: parquet(MEASUREMENTS, about.measurements.batches())} if kept else {}),
-        **{name: parquet(name, release.batches(nodes, more())) for name, nodes in nodes_of_files(release).items()},
-        GEOGRAPHY: parquet(GEOGRAPHY, tree_batches(about.measurements.geography)),
-    }
     if of_cells:
-        files = {ESTIMATES: parquet(ESTIMATES, _estimate_batches(of_cells, margins)), **files}
+        add([ESTIMATES, *[ESTIMATES_CSV] * output.estimates_csv], _estimate_batches, of_cells, margins)
+    if about.measurements.keys:
+        add([MEASUREMENTS], about.measurements.batches)
+    for name, nodes in nodes_of_files(release).items():
+        add([name], counts_of, nodes)
+    add([RELEASE_CSV] * output.csv, counts_of, None)
+    add([GEOGRAPHY], tree_batches, about.measurements.geography)
     if limits is not None:
-        files[LIMITS] = parquet(LIMITS, limits.batches())
-    if output.csv:
-        files[RELEASE_CSV] = text(RELEASE_CSV, release.batches(None, more()))
+        add([LIMITS], limits.batches)
     if output.wide:
         beside_wide = partial(_beside_wide, wide_table(release.cells, release.schema, about.tables), made)
-        files[WIDE] = parquet(WIDE, wide_batches(release, beside_wide))
-        if output.csv:
-            files[WIDE_CSV] = text(WIDE_CSV, wide_batches(release, beside_wide))
-    if of_cells and output.estimates_csv:
-        files[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
-
+        add([WIDE, *[WIDE_CSV] * output.csv], wide_batches, release, beside_wide)
     if made.replicates:
-        with_replicates = release.layout.replicates
-        files[REPLICATES] = parquet(REPLICATES, with_replicates(release, made.replicates))
-        if output.csv:
-            files[REPLICATES_CSV] = text(REPLICATES_CSV, with_replicates(release, made.replicates))
+        add([REPLICATES, *[REPLICATES_CSV] * output.csv], release.layout.replicates, release, made.replicates)
 
     def beside(table: AnswerTable) -> Iterator[pa.RecordBatch]:
         linear, reach = made.estimates[about.linear_name], about.reach
@@ -232,22 +218,13 @@ def tables_of(
 
     for table in about.tables:
         counts, estimates = paths_of(table)
-        files[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-        if output.csv:
-            files[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
-        if about.linear_name not in made.estimates:
-            continue  # a release without measurements has none
-        files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", beside(table))
-        if output.estimates_csv:
-            files[f"{estimates}.csv"] = text(f"{estimates}.csv", beside(table))
+        add(names_of(counts, text=output.csv), table_batches, table, release)
+        if about.linear_name in made.estimates:  # a release without measurements has none
+            add(names_of(estimates, text=output.estimates_csv), beside, table)
     for one in made.areas:
         counts, estimates = area_paths(one.kind)
-        files[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(one.table, one.release, one.bounded))
-        if output.csv:
-            files[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(one.table, one.release, one.bounded))
-        files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", _beside_areas(one, about.linear_name))
-        if output.estimates_csv:
-            files[f"{estimates}.csv"] = text(f"{estimates}.csv", _beside_areas(one, about.linear_name))
+        add(names_of(counts, text=output.csv), table_batches, one.table, one.release, one.bounded)
+        add(names_of(estimates, text=output.estimates_csv), _beside_areas, one, about.linear_name)
     return files
 
 

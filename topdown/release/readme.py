@@ -21,6 +21,7 @@ from topdown.release.answer_files import AREAS, FOLDER, paths_of
 from topdown.release.catalogue import CROISSANT, CSVW, DCAT
 from topdown.release.manifest import MANIFEST, Description
 from topdown.release.partition import RELEASE
+from topdown.tables.output_formats import names_of
 from topdown.tables.parquet_folder import parts_of
 from topdown.wording import escaped
 
@@ -297,9 +298,9 @@ def in_plain_words(about: Description, files: Mapping[str, Path]) -> str:
     lines += [words.margins, ""] if kept else []
     lines += [f"## {words.files}", "", f"| {words.file} | |", "|---|---|"]
     for name in _FILES:
-        endings = [end for end in (".parquet", ".csv") if f"{name}{end}" in files]
-        if endings:
-            lines.append(f"| {', '.join(f'`{name}{end}`' for end in endings)} | {words.what[name]} |")
+        there = [f"`{one}`" for one in names_of(name) if one in files]
+        if there:
+            lines.append(f"| {', '.join(there)} | {words.what[name]} |")
     if about.tables:
         called = ", ".join(plain(table.name) for table in about.tables)
         lines.append(f"| `{FOLDER}/` | {words.tables.format(names=called)} |")
@@ -342,7 +343,7 @@ def _read_aloud(about: Description, files: Mapping[str, Path]) -> _Number | None
     """A number of the release as an example, if possible of a unit below the root: of a cell, or of a table's
     column.
     """
-    estimates = [f"{paths_of(table)[1]}.parquet" for table in about.tables]
+    estimates = [names_of(paths_of(table)[1])[0] for table in about.tables]
     found = [files[name] for name in (*estimates, RELEASE) if name in files]
     geography = about.measurements.published
     level = geography.levels[min(1, len(geography.levels) - 1)]

@@ -37,6 +37,7 @@ from topdown.release.released_counts import (
     units_of,
 )
 from topdown.release.whole_counts import Release
+from topdown.tables.output_formats import names_of
 from topdown.tables.parquet import longest_text, require_texts
 from topdown.wording import FETCH, reason, shown, shown_path, unquoted
 from topdown.workload import Query, Schema
@@ -202,9 +203,10 @@ def _require_tables(
 ) -> None:
     """Refuse a table, or its estimates, at ``paths`` that does not agree with the counts of ``release``."""
     for path, column in zip(paths, (None, "value"), strict=True):
-        if column is not None and f"{path}.parquet" not in manifest["files"]:
+        name, _ = names_of(path)
+        if column is not None and name not in manifest["files"]:
             continue  # a release in parts has no estimates of its tables
-        _require_table(folder / f"{path}.parquet", table, release, column)
+        _require_table(folder / name, table, release, column)
 
 
 def _levels_alone(folder: Path, manifest: Mapping[str, Any], schema: Schema) -> Iterator[Release]:

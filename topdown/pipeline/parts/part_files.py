@@ -15,7 +15,7 @@ from topdown.pipeline.parts.part_job import Folder, Record
 from topdown.pipeline.parts.part_store import put_durably, take, unwritable
 from topdown.release.answer_files import FOLDER, paths_of, table_batches
 from topdown.release.partition import RELEASE_CSV, nodes_of_files
-from topdown.tables.tidy import write_csv, write_parquet
+from topdown.tables.output_formats import format_of
 from topdown.workload.answer_tables import answer_tables
 
 
@@ -57,7 +57,4 @@ def _write(asked: Written, path: Path) -> None:
         batches = table_batches(table, release)
     else:
         batches = release.batches(nodes_of_files(release)[asked.name])
-    if path.suffix == ".csv":
-        write_csv(path, batches, private=True)
-    else:
-        write_parquet(path, batches, record.marks, private=True)
+    format_of(path).write(path, batches, record.marks, True)

@@ -33,6 +33,7 @@ from topdown.release.manifest import Origin
 from topdown.release.partition import RELEASE_CSV, nodes_of_files
 from topdown.release.publication import begun
 from topdown.release.whole_counts import Release
+from topdown.tables.output_formats import names_of
 from topdown.workload.answer_tables import answer_tables, queries_of
 
 
@@ -52,10 +53,9 @@ def finished(cut: CutTree) -> Release:
 
 def files_of(record: Record, release: Release) -> list[str]:
     """The paths in the public directory of what is written from the parts: the counts, and the tables of answers."""
-    found = list(nodes_of_files(release)) + ([RELEASE_CSV] if record.csv else [])
+    found = [*nodes_of_files(release), *[RELEASE_CSV] * record.csv]
     for table in answer_tables(list(record.tables), record.its_schema):
-        path, _ = paths_of(table)
-        found += [f"{path}.parquet", *([f"{path}.csv"] if record.csv else [])]
+        found += names_of(paths_of(table)[0], text=record.csv)
     return found
 
 
