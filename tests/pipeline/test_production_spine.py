@@ -12,11 +12,14 @@ import pytest
 
 import topdown as td
 from support.command import topdown_command
+from support.parted import AtOnce, place_of_the_same_noise
 from topdown.census.off_spine import off_dhc_spine
 from topdown.config import load_config
 from topdown.machine.progress import Silent
 from topdown.pipeline.input.spine_reading import with_spine
 from topdown.pipeline.input.unit_reading import listed_units
+from topdown.pipeline.run import run
+from topdown.workload.redistricting import PERSONS, VOTERS
 
 AREAS = ("0001", "4800", "5000", "5999", "7999", "9499", "4990", "8500", "9500", "9999")
 INSIDE = {"0001", "4800", "5000", "5999", "7999", "9499"}
@@ -129,6 +132,59 @@ def test_a_release_on_it_has_exact_states_and_adds_up(tmp_path: Path) -> None:
     own = found.areas["place"]
     sums = pd.Series(own.values.sum(axis=1), own.geography.geoid.tolist())
     pd.testing.assert_series_equal(sums[1:], counts.groupby(place).sum(), check_names=False, check_index_type=False)
+
+
+def persons_on_it(folder: Path, form: str) -> Path:
+    """A configuration on production's spine of persons of a redistricting file, exported as ``form``."""
+    blocks, rng = listed([STRONG]), np.random.default_rng(1)
+    written(folder, blocks, nation=False)
+    rows = pd.DataFrame({"block": np.repeat(blocks["block"].to_numpy(), 6)})
+    for one in PERSONS.attributes:
+        rows[one.name] = rng.choice(one.categories[:2], len(rows)) if one.name != "hhgq" else one.categories[0]
+    rows = rows.drop_duplicates()
+    rows.assign(n=rng.integers(1, 9, len(rows))).to_csv(folder / "persons.csv", index=False)
+    text = (folder / "release.toml").read_text().replace("pl94-2020-units", "pl94-2020-us")
+    text = text.replace('"units.csv"', '"persons.csv"').replace('count = "units"', 'count = "n"')
+    text += f'exports = ["{form}"]\n[projection]\ncross_check = false\n'
+    (folder / "release.toml").write_text(text)
+    assert topdown_command("spine", folder / "release.toml", "-q") == 0
+    return folder / "release_spine.toml"
+
+
+def test_persons_on_it_are_a_redistricting_file_of_tabulated_blocks(tmp_path: Path) -> None:
+    """Also where the release is made in parts: the same members."""
+    config, members = load_config(persons_on_it(tmp_path, "pl94")), []
+    run(config, tmp_path / "out")
+    for name, size in (("out", None), ("parts", 60)):
+        there = tmp_path / name
+        if size is not None:
+            there = place_of_the_same_noise(tmp_path, tmp_path / "out", name)
+            run(config, there, part_size=size, executor=AtOnce())
+        assert topdown_command("verify", there / "public") == 0
+        members.append({path.name: path.read_bytes() for path in (there / "exports/pl94").iterdir()})
+    assert len(members[0]) == 4
+    assert members[0] == members[1]
+    release = td.read_release(tmp_path / "out/public").release
+    read = td.read_pl94(tmp_path / "out/exports/pl94").histogram()
+    assert read.geography.identifiers.equals(release.geography.identifiers)
+    voters = " * ".join(one.name for one in VOTERS.attributes)
+    for level in ("state", "tract", "block"):
+        assert (read.values[read.geography.level_slice(level)] == release.answers(level, voters)).all()
+
+
+def test_noisy_measurement_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is drawn: they have no codes for a spine's units."""
+    path = persons_on_it(tmp_path, "nmf")
+    assert topdown_command("run", path, "-q") == 3
+    said = capsys.readouterr().err
+    assert "output.exports, nmf: noise is measured on a spine of areas (geography.spine)" in said
+    assert "such as '44~1' of level 'state'; leave nmf out" in said
+    assert not (tmp_path / "out").exists()
+    path.write_text(path.read_text().replace('"nmf"', '"zip"'))
+    assert topdown_command("run", path, "-q") == 0
+    assert topdown_command("export", tmp_path / "out/public", "--format", "nmf", "-o", tmp_path / "nmf") == 3
+    assert "noise is measured on a spine of areas" in capsys.readouterr().err
+    assert not (tmp_path / "nmf").exists()
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from shapely.geometry import box
 
 import topdown as td
 from support.browser import data_of
@@ -426,6 +428,17 @@ def test_exports_and_the_page_are_of_the_published_units(totals: Path, tmp_path:
         for district in one["districts"]:
             blocks = {data["geoid"][place] for place in district["units"]}
             assert blocks == {block for block, name in districts()[one["name"]].items() if name == district["name"]}
+    tracts = sorted({geoid[:11] for geoid in published_geography().geoid.tolist() if len(geoid) > 11})
+    outlines = gpd.GeoDataFrame({"GEOID": tracts}, geometry=[box(k, 0, k + 1, 1) for k in range(len(tracts))], crs=4269)
+    outlines.to_parquet(tmp_path / "tracts.parquet")
+    for form, read in (("geoparquet", gpd.read_parquet), ("gpkg", gpd.read_file)):
+        more = ("--geometry", tmp_path / "tracts.parquet", "--output", tmp_path / form)
+        assert topdown_command("export", totals, "--format", form, *more) == 0, form
+        (file,) = (tmp_path / form).iterdir()
+        drawn, known = read(file).set_index("geoid"), td.read_release(totals).table("tract", "total").set_index("geoid")
+        assert drawn["persons"].tolist() == known.loc[drawn.index, "total"].tolist()
+        assert sorted(drawn.index) == tracts
+        assert ((drawn["persons_lower"] <= drawn["persons"]) & (drawn["persons"] <= drawn["persons_upper"])).all()
     ranks = td.rank(td.read_release(totals).measurements, td.read_release(totals).release, "tract")
     tracts = published_geography()
     assert len(ranks) == tracts.level_slice("tract").stop - tracts.level_slice("tract").start
@@ -469,3 +482,66 @@ def test_limits_chosen_margins_replicates_and_the_page_go_with_a_spine(tmp_path:
     rewritten(received(public, tmp_path), "limits.parquet", lambda limits: limits.assign(upper=0))
     with pytest.raises(DataError, match="outside its limits"):
         td.verify_release(tmp_path / "received")
+
+
+# -- units that are named otherwise ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def named() -> pd.DataFrame:
+    """A few towns of districts of two regions, and a region that is not divided."""
+    rows = [
+        (region, district, town)
+        for region, district, towns in (("n", "a", 3), ("n", "b", 2), ("s", "a", 4), ("w", None, 0))
+        for town in ([*"123456"][:towns] or [None])
+    ]
+    named = pd.DataFrame(rows, columns=["region", "district", "town"])
+    return named.assign(country="x")
+
+
+def test_units_by_their_paths_and_short_branches_may_be_measured_on_a_spine(
+    named: pd.DataFrame, tmp_path: Path
+) -> None:
+    """`separator`: codes that repeat within a region; `fill`: a region that ends above the towns."""
+    named.to_csv(tmp_path / "units.csv", index=False)
+    counted = named.assign(persons=np.arange(10, 10 + len(named)))
+    counted.to_csv(tmp_path / "table.csv", index=False)
+    config = """
+[input]
+path = "table.csv"
+cells = ["persons"]
+[geography]
+units = "units.csv"
+levels = ["country", "region", "district", "town"]
+separator = "/"
+fill = "repeat"
+[geography.spine]
+levels = ["region", "water"]
+areas = { water = "water.csv" }
+cap = "none"
+[privacy]
+mechanism = "discrete-gaussian"
+rho = 1
+[privacy.shares]
+country = "1/4"
+region = "1/4"
+water = "1/4"
+town = "1/4"
+"""
+    spine = config[config.index("[geography.spine]") : config.index("[privacy]")]
+    (tmp_path / "plain.toml").write_text(config.replace(spine, "").replace("water", "district"))
+    assert topdown_command("run", tmp_path / "plain.toml", "-q", "-o", tmp_path / "plain") == 0
+    plain = td.read_release(tmp_path / "plain/public").geography
+    towns = plain.geoid[plain.tree.leaves].tolist()
+    assert any("/" in town for town in towns)
+    water = {town: str(number % 2) for number, town in enumerate(towns)}
+    pd.DataFrame(water.items(), columns=["town", "water"]).to_csv(tmp_path / "water.csv", index=False)
+    config = config.replace('levels = ["region", "water"]', 'levels = ["region", "water x region"]')
+    (tmp_path / "run.toml").write_text(config.replace('water = "1/4"', '"water x region" = "1/4"'))
+    assert topdown_command("run", tmp_path / "run.toml", "-q", "-o", tmp_path / "out") == 0
+    assert topdown_command("verify", tmp_path / "out/public") == 0
+    found = td.read_release(tmp_path / "out/public")
+    assert found.geography == plain
+    leaves = pd.Series(found.release.values[found.geography.tree.leaves, 0], towns)
+    own = pd.Series(found.areas["water"].values[:, 0], found.areas["water"].geography.geoid.tolist())
+    assert own[1:].to_dict() == leaves.groupby(water).sum().to_dict()

@@ -23,6 +23,7 @@ from topdown.census.spine import spine_of
 from topdown.census.tabulated import tabulated_geography, tabulated_release
 from topdown.errors import ConfigError, DataError, require_known
 from topdown.geography.geography import Geography
+from topdown.geography.unit_sums import published
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.release.archive import ARCHIVE, write_archive
 from topdown.release.manifest import MANIFEST
@@ -32,7 +33,7 @@ from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
 from topdown.tables.readers import require_encodable
 from topdown.tables.tidy import named_failures
-from topdown.wording import listed, shown_path
+from topdown.wording import listed, shown, shown_path
 from topdown.workload import Schema
 from topdown.workload.answer_tables import answer_columns
 from topdown.workload.redistricting import UNITS, spine_level
@@ -89,12 +90,25 @@ class Exported(NamedTuple):
 def _noisy_measurements(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
     source = read_measurements(public)
     require_all(source)
+    _require_codes(source.measurements.geography)
     return write_noisy_measurements(source.measurements, output, limits=source.limits)
 
 
 def _require_noisy(geography: Geography, schema: Schema, options: ExportOptions) -> None:
     product_of(schema)
+    _require_codes(geography)
     spine_of(geography)
+
+
+def _require_codes(geography: Geography) -> None:
+    """Refuse units that were made of areas, for which such files have no codes. Raises `DataError`."""
+    if published(geography) is not geography:
+        level, node = geography.levels[1], int(geography.level_offsets[1])
+        raise DataError(
+            "noise is measured on a spine of areas (geography.spine), and noisy measurement files lack codes for its "
+            f"units, such as {shown(geography.identifiers[node].as_py())} of level {shown(level)}; leave nmf out: "
+            "measurements.parquet has what was measured"
+        )
 
 
 def _redistricting(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
