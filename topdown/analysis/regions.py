@@ -170,7 +170,7 @@ class Regions:
         """As the function `region`."""
         alpha = 1.0 - require_confidence(confidence)
         column = self.column(query, cell)
-        asked = self._nodes(_less(weights, minus))
+        asked = self._nodes(less(weights, minus))
         if share_of is None:
             found = self.answers([asked], column.query, [column.answer])[column.answer]
             return sum_margin(*found.row(0), asked[1], alpha, signed=minus is not None)
@@ -199,7 +199,7 @@ class Regions:
         """The change of a sum since ``before``, a release with noise of its own: the variances add up, and the law is
         that of all parts of both errors. The interval is symmetric.
         """
-        alpha, whole = 1.0 - require_confidence(confidence), _less(weights, minus)
+        alpha, whole = 1.0 - require_confidence(confidence), less(weights, minus)
         now, then = (one._error_of(whole, query, cell) for one in (self, before))
         mine, theirs = (one.errors.noise.laws for one in (self, before))
         # In the laws of both together those of the earlier release come last.
@@ -372,18 +372,9 @@ class Regions:
         units, asked = published_sums(self.measurements.geography), Weighted.many(sums)
         return asked if units is None else asked.over_nodes(units)
 
-    def _nodes(self, weights: Mapping[str, float]) -> Sum:
-        geography = self.geography
-        nodes = geography.index_of(list(weights))
-        missing = [geoid for geoid, node in zip(weights, nodes.tolist(), strict=True) if node < 0]
-        if missing or not len(nodes):
-            raise DataError(
-                f"no unit {shown(missing[0])} in this geography; give GEOIDs as text, with their leading zeros"
-                if missing
-                else "a region without units; give at least one GEOID"
-            )
-        amounts = np.array([_number(geoid, weight) for geoid, weight in weights.items()])
-        return nodes, amounts
+    def _nodes(self, weights: Weights) -> Sum:
+        """The nodes of ``weights``, and these. Raises `DataError` as `nodes_of` and `_number` do."""
+        return nodes_of(weights, self.geography), np.array([_number(*one) for one in weights.items()])
 
     def _whole_of(self, weights: Weights) -> Sum:
         """The nodes and weights of the whole of a share."""
@@ -395,7 +386,20 @@ class Regions:
         return nodes, amounts
 
 
-def _less(weights: Weights, minus: Weights | None) -> dict[str, float]:
+def nodes_of(weights: Weights, geography: Geography) -> IntArray:
+    """The nodes of the units that have ``weights``. Raises `DataError` for a unit that is not there, or for none."""
+    nodes = geography.index_of(list(weights))
+    missing = [unit for unit, node in zip(weights, nodes.tolist(), strict=True) if node < 0]
+    if missing or not len(nodes):
+        raise DataError(
+            f"no unit {shown(missing[0])} in this geography; give GEOIDs as text, with their leading zeros"
+            if missing
+            else "a region without units; give at least one GEOID"
+        )
+    return nodes
+
+
+def less(weights: Weights, minus: Weights | None) -> dict[str, float]:
     """``weights`` less those of ``minus``. Raises `DataError` as `_number` does."""
     whole = dict(weights)
     for geoid, weight in ({} if minus is None else minus).items():

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from topdown.analysis.regions import Regions, Weights
+from topdown.analysis.regions import Regions, Weights, less, nodes_of
 from topdown.analysis.sum_intervals import Region
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
@@ -28,7 +28,7 @@ from topdown.release.whole_counts import Release
 from topdown.tables.assignments import assigned_units
 from topdown.uncertainty.margins import require_confidence
 from topdown.wording import shown, shown_path
-from topdown.workload import Query, Schema
+from topdown.workload import Query
 from topdown.workload.answer_tables import Column, answer_column, answer_columns
 
 QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
@@ -81,12 +81,11 @@ def query_release(
         why = now.why(every) or (None if then is None else then.why(every))
         for cell in cells or (None,):
             less_units = _each_once(minus) if minus else None
+            asked_for: Any = {"query": query, "cell": cell, "minus": less_units, "confidence": confidence}
             if then is not None:
-                found = _change(now.regions(why), then.regions(why), weights, query, cell, less_units, confidence)
+                found = _change(now.regions(why), then.regions(why), weights, asked_for)
             else:
-                found = now.regions(why).region(
-                    weights, query=query, cell=cell, minus=less_units, share_of=whole, confidence=confidence
-                )
+                found = now.regions(why).region(weights, share_of=whole, **asked_for)
             twice = _counted_twice(weights, now.measured.published)
             if twice and found.note in ("", _note(why)):
                 found = found._replace(note="; ".join(filter(None, (found.note, twice))))
@@ -105,67 +104,44 @@ class _Released:
     note: str
     _counts: dict[tuple[Query, int], IntArray] = field(default_factory=dict, repr=False)
 
-    @property
-    def geography(self) -> Geography:
-        """The units."""
-        return self.release.geography
-
-    @property
-    def schema(self) -> Schema:
-        """The schema of the cells."""
-        return self.release.schema
-
     def region(
         self,
         weights: Weights,
         *,
-        query: str = "total",
-        cell: str | None = None,
-        minus: Weights | None = None,
+        query: str,
+        cell: str | None,
+        minus: Weights | None,
+        confidence: float,
         share_of: Weights | str | None = None,
-        confidence: float = 0.9,
     ) -> Region:
         """As `topdown.region`, but of released counts; a share of a whole of 0 is NaN."""
         require_confidence(confidence)
-        column, own = answer_column(query, cell, self.schema), dict(weights)
-        for unit, weight in (minus or {}).items():
-            own[unit] = own.get(unit, 0.0) - weight
+        column, own = answer_column(query, cell, self.release.schema), less(weights, minus)
         found = self._sum(own, column)
         if isinstance(share_of, str):
-            found = _ratio(found, self._sum(own, answer_column(share_of, None, self.schema)))
+            found = _ratio(found, self._sum(own, answer_column(share_of, None, self.release.schema)))
         elif share_of is not None:
             found = _ratio(found, self._sum(share_of, column))
         return Region(found, np.nan, np.nan, np.nan, self.note)
 
     def _sum(self, weights: Weights, column: Column) -> float:
-        nodes = self.geography.index_of(list(weights))
-        missing = [unit for unit, node in zip(weights, nodes.tolist(), strict=True) if node < 0]
-        if missing:
-            raise DataError(
-                f"no unit {shown(missing[0])} in this geography; give GEOIDs as text, with their leading zeros"
-            )
+        nodes = nodes_of(weights, self.release.geography)
         known = self._counts.get((column.query, column.answer))
         if known is None:
-            every = runs(slice(0, self.geography.n_nodes), max(1, _NUMBERS_AT_ONCE // column.query.n_answers))
+            every = runs(slice(0, self.release.geography.n_nodes), max(1, _NUMBERS_AT_ONCE // column.query.n_answers))
             some = [self.release.answers_of(here, column.query)[:, column.answer] for here in every]
             known = self._counts[column.query, column.answer] = np.concatenate(some)
         return float(np.array(list(weights.values())) @ known[nodes])
 
 
 def _change(
-    now: Regions | _Released,
-    then: Regions | _Released,
-    weights: Weights,
-    query: str,
-    cell: str | None,
-    minus: Weights | None,
-    confidence: float,
+    now: Regions | _Released, then: Regions | _Released, weights: Weights, asked_for: Mapping[str, Any]
 ) -> Region:
     """The change of a sum between two releases, from the measurements of both or from the counts of both."""
     try:
         if isinstance(now, Regions) and isinstance(then, Regions):
-            return now.change(then, weights, query=query, cell=cell, minus=minus, confidence=confidence)
-        found = [one.region(weights, query=query, cell=cell, minus=minus, confidence=confidence) for one in (now, then)]
+            return now.change(then, weights, **asked_for)
+        found = [one.region(weights, **asked_for) for one in (now, then)]
     except (ConfigError, DataError) as error:
         raise type(error)(f"{error} (units and cells of a change are those of both releases)") from None
     return found[0]._replace(estimate=found[0].estimate - found[1].estimate)

@@ -18,12 +18,15 @@ from topdown.studies.decisions.rules import Threshold
 from topdown.studies.fairness import SIZE_CLASS, size_classes
 from topdown.studies.methods import StudiedMethod, parse_methods
 from topdown.studies.noise_comparison import UNBOUNDED
-from topdown.studies.reliability import DOUBTFUL, UNRELIABLE
 from topdown.wording import listed, shown
 from topdown.workload import TOTAL, Query, Schema
 
 _MOST_ANSWERS, _FEW_ANSWERS = 60, 12
 """The most answers that a study follows, and the most of a query that it follows by default."""
+
+DOUBTFUL, UNRELIABLE = 0.2, 0.4
+"""The coefficients of variation above which a published number is called doubtful, and unreliable, by default: planners
+mark the first, and do not use the second."""
 
 
 def _as_list(value: Any) -> Any:

@@ -15,8 +15,7 @@ from support.reported import METHODS
 from topdown.studies.discoveries import biased
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.report.chart_parts import LIGHTNESS
-from topdown.studies.report.charts import charts
-from topdown.studies.report.page import render
+from topdown.studies.report.page import charts, render
 from topdown.studies.report.sections import bias_map
 
 

@@ -19,9 +19,8 @@ from support.reported import EVIL, METHODS, OBEYED, outline_file, studied
 from topdown.pages.leaf_outlines import read_outlines
 from topdown.pages.shell import embedded
 from topdown.studies.errors_table import ErrorTable
-from topdown.studies.report.charts import charts
 from topdown.studies.report.groupings import SIZE_CLASS, Grouping
-from topdown.studies.report.page import render
+from topdown.studies.report.page import charts, render
 from topdown.studies.report.results import StudyResults
 from topdown.studies.report.summary import summarise
 from topdown.tables.spreadsheet import from_csv_text

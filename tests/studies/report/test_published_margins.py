@@ -12,8 +12,7 @@ import topdown as td
 from support.browser import IN_A_BROWSER, browsed, told
 from support.reported import PLAN, nation, studied
 from topdown.studies.one_release import one_release
-from topdown.studies.report.charts import charts
-from topdown.studies.report.page import render
+from topdown.studies.report.page import charts, render
 
 OPTIONS = td.CoverageOptions("gls-top-down", 0.9, (10, 100, 150))
 

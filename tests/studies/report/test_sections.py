@@ -22,8 +22,7 @@ from markupsafe import escape
 from support.places import REPOSITORY
 from support.reported import EVIL
 from topdown.studies.noise_comparison import NoiseVariant
-from topdown.studies.report.charts import charts
-from topdown.studies.report.page import render
+from topdown.studies.report.page import charts, render
 from topdown.studies.report.results import StudyResults
 from topdown.studies.report.section import Chart, Section, Summary
 from topdown.studies.report.sections import registry

@@ -16,8 +16,7 @@ from topdown.config.study_settings import ToleranceOptions
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.report import words
 from topdown.studies.report.cards import cards
-from topdown.studies.report.charts import charts
-from topdown.studies.report.page import render
+from topdown.studies.report.page import charts, render
 from topdown.studies.report.plain_numbers import rounded
 from topdown.studies.report.results import StudyResults
 from topdown.studies.report.sections import unit_table

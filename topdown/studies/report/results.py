@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from topdown.config.study_settings import ToleranceOptions
+from topdown.config.study_settings import DOUBTFUL, UNRELIABLE, ToleranceOptions
 from topdown.pages.leaf_outlines import Outlines
 from topdown.privacy.plan import Plan
 from topdown.studies.decisions.expression_rules import Rule
@@ -16,7 +16,6 @@ from topdown.studies.errors_table import ErrorTable
 from topdown.studies.methods import StudiedMethod
 from topdown.studies.noise_comparison import NoiseVariant
 from topdown.studies.one_release import PublishedExample
-from topdown.studies.reliability import DOUBTFUL, UNRELIABLE
 from topdown.studies.report.groupings import Groupings
 
 
