@@ -1,1 +1,1 @@
-"""What a plan will do before a budget is spent: expected errors, and the smallest budget for stated ones."""
+"""What a plan will give before a budget is spent: the expected errors, and the smallest budget for given targets."""

@@ -1,4 +1,6 @@
-"""The smallest budget, and its shares, with which every target holds: searched, rounded, judged by exact variances."""
+"""The smallest budget, with its shares, under which every target holds: found by a search, then rounded up and checked
+against the exact variances.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,22 @@ from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 _DIGITS = 4
-"""Significant digits of the budget, and the decimals of shares."""
+"""How many significant digits the budget has, and how many decimals the shares have."""
 
 _LEFT_OUT = (1e-3, 1e-5)
-"""Parts of the budget below which a query is not measured, if that makes the whole no dearer than `_ALLOWED`."""
+"""A query whose part of the budget is smaller is not measured, provided that the total cost grows by no more than the
+factor `_ALLOWED`.
+"""
 
 _ALLOWED = 1.002
 
 
 @dataclass(frozen=True, eq=False)
 class SmallestBudget:
-    """``plan`` with which ``targets`` hold: (target, the margin that it gives). ``least``: a budget below which no plan
-    of the same queries meets them, None where the search is local. ``errors``: of its cells at every level, a table of
-    `expected_errors`."""
+    """A ``plan`` under which ``targets`` hold: pairs of a target and the margin that the plan gives. ``least``: a lower
+    bound of the budget of all plans with the same queries that meet the targets; None where the search is local.
+    ``errors``: the table of `expected_errors` of its cells, at every level.
+    """
 
     plan: Plan
     targets: tuple[tuple[Target, float], ...]
@@ -47,12 +52,12 @@ class SmallestBudget:
 
     @property
     def undetermined(self) -> tuple[str, ...]:
-        """The levels of which the plan does not determine every cell."""
+        """The levels at which the plan does not determine every cell."""
         return tuple(row["level"] for row in self.errors.to_dict("records") if math.isinf(row["sd_largest"]))
 
     @property
     def words(self) -> str:
-        """How small the budget is for certain."""
+        """States how close the budget is to the smallest possible one."""
         total = float(self.plan.total)
         if self.least is None:
             return (
@@ -71,13 +76,15 @@ def smallest_budget(
     *,
     areas: Files | Mapping[str, Given] = (),
 ) -> SmallestBudget:
-    """The smallest budget, and its shares, with which every answer of every target is as near to the truth as it says.
+    """The smallest budget, with its shares, under which all answers of every target are as close to the truth as the
+    target states.
 
     Errors are those of `expected_errors`: of unbiased least squares, at the worst unit of the target's level.
 
-    Of the Gaussian mechanisms the smallest for certain, to 0.01 % before rounding, since precision is linear in the
-    share and 1 / variance concave in precision; of the Laplace mechanisms the best local solution from several starts.
-    Shares are exact fractions and the budget has four digits, rounded up until every target holds.
+    For the Gaussian mechanisms it is the global minimum, to within 0.01 % before rounding, because precision is linear
+    in the share and 1 / variance is concave in precision. For the Laplace mechanisms it is the best local minimum from
+    several starting points. Shares are exact fractions; the budget has four significant digits and is rounded up until
+    every target holds.
 
     Args:
         plan: the mechanism, the neighbours, what is exact, and the queries among which the budget is divided (all
@@ -100,7 +107,8 @@ def smallest_budget(
         raise ConfigError("the errors of noise within bounds depend on the counts; give a plan without bounds")
     if plan.only_child != MEASURE:
         raise ConfigError("only_child = 'move-up' gives units of one level different noise; leave it out of the search")
-    plan.noise.is_normal()  # or what precision costs is not known, nor how far sums reach
+    # Otherwise the cost of precision, or the quantiles of sums, are not known.
+    plan.noise.is_normal()
     expected = Expected.of(plan, geography, schema, areas=areas_of(areas, geography))
     asked = [one if isinstance(one, Target) else Target.parse(one, expected.kinds, expected.schema) for one in targets]
     if not asked:
@@ -130,7 +138,7 @@ def smallest_budget(
 
 
 def _keys(plan: Plan) -> list[Key]:
-    """What the budget is divided among."""
+    """The pairs of a level and a query among which the budget is divided."""
     return [] if plan.shares is None else [key for key, share in plan.shares.items_ if share > 0]
 
 
@@ -168,13 +176,14 @@ def _searched(expected: Expected, targets: list[Target]) -> Found:
 
 
 def _per_budget(plan: Plan) -> float:
-    """The precision that a unit of rho buys: 2 / the squared sensitivity."""
+    """The precision that one unit of rho buys: 2 / the squared sensitivity."""
     return 2.0 / float(plan.sensitivity_squared)
 
 
 def _bought(plan: Plan, precision: FloatArray) -> FloatArray:
-    """The budgets that buy ``precision``: of Gaussian noise in proportion (the discrete law's own variance is no
-    larger); of discrete Laplace noise with 1/p = 1 / (2 sinh^2(epsilon / 2 sensitivity)), on the grid in its units."""
+    """The budgets that buy ``precision``. For Gaussian noise they are proportional to it (the variance of the discrete
+    law is no larger). For discrete Laplace noise 1/p = 1 / (2 sinh^2(epsilon / 2 sensitivity)), in units of the grid.
+    """
     if plan.noise.is_normal():
         return np.asarray(precision / _per_budget(plan))
     step = 2.0**-plan.released_grid_bits
@@ -182,7 +191,7 @@ def _bought(plan: Plan, precision: FloatArray) -> FloatArray:
 
 
 def precision_of(plan: Plan, budgets: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The precisions that ``budgets`` buy, and their derivatives: the inverse of `_bought`."""
+    """The precisions that ``budgets`` buy, and their derivatives; the inverse of `_bought`."""
     if plan.noise.is_normal():
         return budgets * _per_budget(plan), np.full(len(budgets), _per_budget(plan))
     step = 2.0**-plan.released_grid_bits
@@ -199,9 +208,9 @@ def _price_slope(plan: Plan, precision: FloatArray) -> FloatArray:
 
 
 def _rounded(expected: Expected, budgets: Mapping[Key, float], left_out: float, targets: list[Target]) -> Plan:
-    """A plan of exact shares and a budget of four digits with which the targets hold, the smallest of these shares.
+    """The plan with exact shares and the smallest budget of four digits under which the targets hold.
 
-    Raises `ConfigError` where what is left out is needed.
+    Raises `ConfigError` where a query that was left out is needed.
     """
     total = sum(budgets.values())
     kept = {key: b / total for key, b in budgets.items() if b >= left_out * total}

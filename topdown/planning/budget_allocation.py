@@ -1,15 +1,14 @@
-"""The smallest budget whose least squares meets bounds of variances: an exact convex program, or local ones for prices
-that are not linear.
+"""The smallest budget under which the variances of least squares meet upper bounds: an exact convex program, and a
+local search where the price of precision is not linear.
 
-The precisions that meet a bound v_t <= t form a convex set, since 1 / v_t is concave (`precision`). Every point gives
-linear inequalities that all of the set obeys, the tangents of 1 / v_t there; the least price under those that are
-known is a lower bound of the least price, and any point can be stretched until it meets the bounds. So both ends are
-known and close in on each other (Kelley 1960), with points taken between the two ends (Ben-Ameur and Neto 2007).
+The precisions that meet a bound v_t <= t form a convex set, since 1 / v_t is concave (`precision`). At every point the
+tangent of 1 / v_t gives a linear inequality that the whole set satisfies. The smallest price under the inequalities
+found so far is a lower bound; scaling any point until it meets the bounds gives an upper bound. The two converge
+(Kelley 1960); points are taken between them (Ben-Ameur and Neto 2007).
 
-Where precision is bought in proportion, as from Gaussian noise, that is all. Laplace noise becomes cheaper by the unit
-as more is bought: a concave price over the same convex set, which has local minima. Each is found by prices that are
-linear at the last point (the concave-convex procedure), from several starts; the inequalities are kept from one to the
-next.
+This suffices where the price is linear in the precision, as for Gaussian noise. For Laplace noise the price is concave,
+so that there are local minima over the same convex set. Each is found by linearising the price at the last point (the
+concave-convex procedure), from several starting points; the inequalities found are kept from one to the next.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from topdown.planning.precision import Answered, Precisions, Worst
 from topdown.planning.sum_precision import SummedAnswers
 
 GAP = 1e-4
-"""The part of the least price by which what is found may be above it."""
+"""The relative difference to the smallest price at which the search stops."""
 
 _MOST_STEPS = 600
 _KEPT = 8
-"""Inequalities that are kept for every precision and bound."""
+"""How many inequalities are kept for each precision and bound."""
 
 _MOST_STARTS = 16
 _MET = 1e-9
@@ -39,7 +38,7 @@ _SMALLEST, _LEFT_OUT = 1e-9, 1e-4
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest variance of ``asked`` shall be ``most`` at most."""
+    """An upper bound ``most`` on the largest variance of ``asked``."""
 
     asked: Answered | SummedAnswers
     most: float
@@ -47,8 +46,9 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """``precision`` (measured,) that meets every bound, its ``price``, and ``least``, below which no price is, where
-    that is known."""
+    """The ``precision`` (measured,) that meets every bound, its ``price``, and ``least``, a lower bound of the price
+    where one is known.
+    """
 
     precision: FloatArray
     price: float
@@ -57,7 +57,7 @@ class Found:
 
 @dataclass(eq=False)
 class _Search:
-    """The inequalities slopes x >= levels that every precision obeys which meets the bounds."""
+    """The inequalities slopes x >= levels that all precisions which meet the bounds satisfy."""
 
     precisions: Precisions
     bounds: Sequence[Bound]
@@ -65,9 +65,10 @@ class _Search:
     levels: list[float] = field(default_factory=list)
 
     def met(self, precision: FloatArray) -> FloatArray:
-        """``precision`` times the number by which it just meets every bound, whose tangents there are taken in.
+        """``precision``, scaled so that it just meets every bound; the tangents there are added to the inequalities.
 
-        Raises `ConfigError` where none does."""
+        Raises `ConfigError` where no scale meets the bounds.
+        """
         for _ in range(100):
             found = self.precisions.worst(precision, [bound.asked for bound in self.bounds])
             over = max(one.variance / bound.most for bound, one in zip(self.bounds, found, strict=True))
@@ -85,7 +86,7 @@ class _Search:
             self.levels.append(1.0 - bound.most / variance + float(slope @ precision))
 
     def _drop(self, precision: FloatArray) -> None:
-        """Keep the inequalities that are nearest to ``precision``, once there are many."""
+        """Keep only the inequalities closest to ``precision``, if there are too many."""
         kept = _KEPT * (len(precision) + len(self.bounds))
         if len(self.slopes) > 2 * kept:
             slack = np.array(self.slopes) @ precision - np.array(self.levels)
@@ -94,14 +95,15 @@ class _Search:
             self.levels = [self.levels[k] for k in nearest]
 
     def cheapest(self, weights: FloatArray, start: FloatArray, gap: float) -> tuple[FloatArray, float]:
-        """The precision that meets the bounds at the least price ``weights`` x, to ``gap``, and a price below the
-        least; ``start``: one that meets them."""
+        """The precision that meets the bounds at the smallest price ``weights`` x, to within ``gap``, and a lower bound
+        of the price. ``start``: a precision that meets the bounds.
+        """
         from scipy.optimize import linprog
 
         best, price, least = start, float(weights @ start), 0.0
         for step in range(_MOST_STEPS):
             unit = price / weights
-            # In parts of what the whole price would buy of each, so that all numbers are of one size.
+            # Scaled by what the whole price would buy of each, so that all numbers have a similar size.
             solved = linprog(
                 np.ones(len(unit)),
                 A_ub=-np.array(self.slopes) * unit,
@@ -136,8 +138,9 @@ def locally_cheapest(
     price: Callable[[FloatArray], FloatArray],
     slope: Callable[[FloatArray], FloatArray],
 ) -> Found:
-    """Precisions that meet ``bounds``, at a price, the sum of ``price`` (concave, of each), that no near ones are
-    below; the best that several starts lead to. ``slope``: the derivative of ``price``."""
+    """Precisions that meet ``bounds`` with a locally smallest price, the sum of ``price`` (concave, of each precision);
+    the best of several starting points. ``slope``: the derivative of ``price``.
+    """
     search, n = _Search(precisions, bounds), len(precisions.measured)
     best: Found | None = None
     for start in _starts(n):
@@ -164,8 +167,9 @@ def _rough(bounds: Sequence[Bound]) -> float:
 
 
 def _starts(n: int) -> Iterator[FloatArray]:
-    """Equal parts of everything, of each alone, then of ever fewer, up to a number of starts; what is left out gets
-    next to nothing."""
+    """Starting points: equal parts of all precisions; then each one alone; then equal parts of fewer and fewer, up to a
+    number of starting points. The others get nearly nothing.
+    """
     whole = [tuple(range(n)), *((k,) for k in range(n))]
     fewer = itertools.chain.from_iterable(itertools.combinations(range(n), size) for size in range(n - 1, 1, -1))
     chosen = dict.fromkeys(itertools.chain(whole, itertools.islice(fewer, _MOST_STARTS)))

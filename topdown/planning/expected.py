@@ -1,4 +1,4 @@
-"""How far from the truth a plan's numbers will be, by the plan and the geography alone: no count is looked at."""
+"""The expected errors of a plan's numbers, computed from the plan and the geography alone; no count is read."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from topdown.workload import DETAILED, Query, Schema
 
 NORMAL, AT_MOST, OWN, EXACT, OPEN = "normal", "Laplace or normal", "its own noise", "exact", "undetermined"
 UNKNOWN = "not known"
-"""By which law a margin is what it is."""
+"""The law from which a margin is computed."""
 
 _SAME = 1e-9
-"""Part of a variance by which one that least squares leaves as it was may differ."""
+"""The largest relative difference of two variances that are taken to be equal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """The exact covariance that least squares over all levels will leave under ``plan``, with the questions to it.
+    """The exact covariance of the errors of least squares over all levels under ``plan``, and what follows from it.
 
-    ``plan``: with its shares filled in and its queries named by ``schema``. ``noise``: by level and query the variance
-    of every node's noise. ``areas``: those of every kind, by its name, and of a spine what is published of it.
-    ``start``: where the upward pass starts.
+    ``plan``: with its shares filled in and its queries named by ``schema``. ``noise``: the variance of the noise at
+    every node, by level and query. ``areas``: the areas of every kind by its name, and for a spine also the published
+    units. ``start``: the number of the level where the upward pass starts.
     """
 
     plan: Plan
@@ -61,8 +61,8 @@ class Expected:
         upward: str | None = None,
         areas: Sequence[Assignment] = (),
     ) -> Expected:
-        """Of a plan; ``schema``: of the cells, one cell where it is left out. ``upward``: "from LEVEL", where what is
-        measured below a level serves to share out its counts alone.
+        """The expected errors of a plan. ``schema``: of the cells, by default one cell. ``upward``: "from LEVEL";
+        measurements below that level then only divide its counts among its units.
 
         Raises `BudgetError` where plan, levels and schema disagree, `ConfigError` for several queries without a schema,
         or for an ``upward`` that makes no sense.
@@ -88,22 +88,23 @@ class Expected:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What there are errors of: the levels, and the kinds of areas."""
+        """The names of everything that has expected errors: the levels, and the kinds of areas."""
         return (*self.geography.levels, *self.areas)
 
     def units(self, kind: str) -> int:
-        """How many units a level has, or areas a kind."""
+        """The number of units of a level, or of areas of a kind."""
         return len(self.areas[kind].districts) if kind in self.areas else _size(self.geography.level_slice(kind))
 
     def unit(self, kind: str, place: int) -> str:
-        """The GEOID of a level's unit at this place, or the name of a kind's area."""
+        """The GEOID of a level's unit, or the name of a kind's area, by its ``place``."""
         if kind in self.areas:
             return self.areas[kind].districts[place]
         return str(self.geography.identifiers[self.geography.level_slice(kind).start + place].as_py())
 
     def answer_variances(self, kind: str, query: str) -> tuple[FloatArray, FloatArray]:
-        """The variances (units x classes) of a query's answers at a level, or of a kind of areas, and how many answers
-        each class has."""
+        """The variances (units x classes) of the answers to a query at a level or for a kind of areas, and the number
+        of answers in each class.
+        """
         asked = Query.parse(query, self.schema)
         if kind in self.areas:
             found, place = self._sums.variances_by_class(members(self.areas[kind], self.alike), asked)
@@ -114,19 +115,19 @@ class Expected:
 
     @cached_property
     def covariance(self) -> Covariance:
-        """Of the errors at every unit."""
+        """The covariance of the errors at every unit."""
         return planned_covariance(self.geography, self.schema, self.noise, self.start)
 
     @cached_property
     def alike(self) -> Alike:
-        """The tree in which one leaf stands for all of a family that have noise alike."""
+        """A smaller tree, in which one leaf stands for all leaves of a family whose noise has the same variance."""
         lowest = self.geography.levels[-1]
         own = [variance for (level, _), variance in self.noise.items() if level == lowest]
         return Alike.of(self.geography.tree, *own)
 
     @cached_property
     def _sums(self) -> SumErrors:
-        """The errors of sums, on the tree of leaves that are `alike`."""
+        """The errors of sums, on the smaller tree `alike`."""
         levels, alike = self.geography.levels, self.alike
         by_level = [{query: v for (where, query), v in self.noise.items() if where == level} for level in levels]
         own = alike.nodes[alike.tree.leaves] - self.geography.tree.leaves.start
@@ -136,18 +137,19 @@ class Expected:
 
     @property
     def _largest_noise(self) -> float:
-        """The largest variance of the noise on anything that is measured."""
+        """The largest variance of the noise of any measurement."""
         asked = [(level, query) for level in self.geography.levels for query in self.plan.queries(level)]
         return max((self.plan.variance(level, query) for level, query in asked), default=0.0)
 
     def margin(self, kind: str, query: str, deviation: float, confidence: float) -> tuple[float, str]:
-        """How far from the truth answers with this standard deviation are with probability ``confidence`` at most, and
-        by which law that is so.
+        """The margin: the error of answers with this standard deviation is within it with probability ``confidence``.
+        Also the name of the law from which it is computed.
 
-        Of an answer to which nothing but its own noise contributes, by that noise's law, rounded up to a value that it
-        takes. Else, of Gaussian noise, by the normal law, which is exact but for rounding to whole numbers. Of Laplace
-        noise, whose sums lie between a Laplace and a normal law, by the longer margin of these two: up to 2 % too long
-        at 90 %, 8 % at 95 %, 26 % at 99 %, the most where many draws contribute. NaN of sums of other noise.
+        If only the answer's own noise contributes to the error, the margin follows from the law of that noise, rounded
+        up to one of its values. Otherwise, for Gaussian noise, it follows from the normal law, which is exact except
+        for rounding to whole numbers. The law of sums of Laplace noise lies between a Laplace and a normal law; the
+        larger of the two margins is taken, which is at most 2 % too long at 90 %, 8 % at 95 %, and 26 % at 99 %, most
+        where many draws contribute. For sums of other noise it is NaN.
         """
         name = Query.parse(query, self.schema).name
         law = self.noise_law(kind, name)
@@ -164,7 +166,7 @@ class Expected:
         return deviations_within(confidence, gaussian=gaussian) * deviation, NORMAL if gaussian else AT_MOST
 
     def noise_law(self, kind: str, query: str) -> Law | None:
-        """The law of the noise on a query's answers at a level; None where there is none, as of areas."""
+        """The law of the noise of a query's answers at a level; None where nothing is measured, as for areas."""
         measured = kind not in self.areas and query in self.plan.queries(kind)
         return self.plan.law(kind, query) if measured else None
 
@@ -175,8 +177,10 @@ def planned_covariance(
     variances: Mapping[tuple[str, Query], float | FloatArray],
     start: int | None = None,
 ) -> Covariance:
-    """The covariance of least squares where the nodes of a level answer a query with the variance that is given, one
-    for all or one for each. ``start``: the level where the upward pass starts, that of the leaves by default."""
+    """The covariance of least squares where a query at a level is measured with the given variance: one number for all
+    nodes, or one for each. ``start``: the number of the level where the upward pass starts, by default that of the
+    leaves.
+    """
     levels: list[dict[Query, FloatArray]] = []
     for level in geography.levels:
         nodes = geography.level_slice(level)
@@ -198,15 +202,17 @@ def expected_errors(
     upward: str | None = None,
     areas: Files | Mapping[str, Given] = (),
 ) -> pd.DataFrame:
-    """The errors that a release under ``plan`` will have, by level and query: exact standard deviations, and margins.
+    """The errors that a release under ``plan`` will have, by level and query: exact standard deviations and margins, in
+    counts.
 
-    Columns: ``level, query``; ``units``, nodes of the level, and ``answers`` of each; ``noise_sd, noise_margin``, of a
-    measured answer as it is drawn (NaN where it is not measured, 0 where it is exact); ``sd_least, sd, sd_largest``: of
-    the level's units and answers the least, the median and the largest standard deviation; ``margin,
-    margin_largest``: what the error of the median, and of any one unit, stays within with probability ``confidence``;
-    ``law``: by which law (of sums of Laplace noise the longer of two margins, see `Expected.margin`), "not known" where
-    there is no margin because the noise is neither Laplace's nor Gaussian. In counts. ``sd_mean, sd_90``: their mean
-    and 90th percentile; ``worst``: the unit that has the largest.
+    Columns: ``level, query``; ``units``, the number of nodes of the level; ``answers``, the number of answers of each;
+    ``noise_sd, noise_margin``, of a measured answer with its own noise alone (NaN where it is not measured, 0 where it
+    is exact); ``sd_least, sd, sd_largest``, the smallest, the median and the largest standard deviation over the
+    level's units and answers; ``margin, margin_largest``, the margins at ``confidence`` that belong to the median and
+    to the largest; ``law``, the law of the margin (for sums of Laplace noise the larger of two margins, see
+    `Expected.margin`), "not known" where there is no margin because the noise is neither Laplace nor Gaussian;
+    ``sd_mean, sd_90``, the mean and the 90th percentile of the standard deviations; ``worst``, the unit with the
+    largest.
 
     Args:
         plan: the mechanism, its budget and its shares.
@@ -270,7 +276,9 @@ def _row(expected: Expected, kind: str, query: str, confidence: float) -> dict[s
 
 
 def _quantiles(values: FloatArray, times: FloatArray, parts: Sequence[float]) -> list[float]:
-    """The quantiles of ``values``, each there so many ``times``; the lower one of two."""
+    """Weighted quantiles of ``values``, each of which counts ``times``; the lower one where a quantile lies between two
+    values.
+    """
     order = np.argsort(values, axis=None)
     reached = np.cumsum(times.reshape(-1)[order])
     places = np.searchsorted(reached, [reached[-1] * part for part in parts])
@@ -278,16 +286,18 @@ def _quantiles(values: FloatArray, times: FloatArray, parts: Sequence[float]) ->
 
 
 def _published(geography: Geography) -> Iterator[Assignment]:
-    """What is published where ``geography`` is a spine, as sums of its nodes: the units of every level between the root
-    and the leaves, called "published LEVEL" where the spine has another level of this name, and the areas of every
-    kind."""
+    """What is published of a spine ``geography``, as sums of its nodes: the units of every published level between the
+    root and the leaves (called "published LEVEL" where the spine has a level with the same name), and the areas of
+    every kind.
+    """
     if not isinstance(geography, SpineGeography):
         return
     levels = [(level, level, geography.units) for level in geography.published.levels[1:-1]]
     for name, level, units in [*levels, *((kind, kind, units) for kind, units in geography.area_units.items())]:
         here = units.geography.level_slice(level)
         if name in geography.levels and (units.alone[here] >= 0).all():
-            continue  # the spine has these very units
+            # The spine has exactly these units.
+            continue
         names = tuple(units.geography.identifiers.slice(here.start, here.stop - here.start).to_pylist())
         nodes = tuple(units.nodes_of(np.arange(here.start, here.stop)))
         called = f"published {name}" if name in geography.levels else name
@@ -295,10 +305,10 @@ def _published(geography: Geography) -> Iterator[Assignment]:
 
 
 def members(areas: Assignment, alike: Alike) -> Weighted:
-    """The sums over every one of ``areas``, on the tree in which one leaf stands for all that are ``alike``."""
+    """The sums over each of ``areas``, on the smaller tree ``alike``, in which one leaf stands for several."""
     of = np.repeat(np.arange(len(areas.nodes)), [len(nodes) for nodes in areas.nodes])
     node = np.concatenate([np.empty(0, np.int64), *areas.nodes])
-    # Of every area the nodes of the smaller tree, with how many each stands for there.
+    # For every area the nodes of the smaller tree, with the number of leaves that each stands for there.
     stands = alike.everywhere(np.arange(alike.tree.n_nodes))
     key, times = np.unique(of * alike.tree.n_nodes + stands[node], return_counts=True)
     of, node = np.divmod(key, alike.tree.n_nodes)
@@ -306,7 +316,7 @@ def members(areas: Assignment, alike: Alike) -> Weighted:
 
 
 def _once(variance: FloatArray) -> FloatArray:
-    """``variance`` (nodes,), kept as one number where all are the same, as of millions of leaves."""
+    """``variance`` (nodes,), stored as one number where all are equal, which saves memory for millions of leaves."""
     return np.broadcast_to(variance[:1], variance.shape) if (variance == variance[0]).all() else variance
 
 
@@ -315,8 +325,9 @@ def _size(nodes: slice) -> int:
 
 
 def noise_margin(law: Law, confidence: float) -> float:
-    """The least value of a law, of whole numbers or on its grid, that draws pass with probability 1 - ``confidence`` at
-    most, on both sides together."""
+    """The smallest value of a law on whole numbers, or on its grid, that the magnitude of a draw exceeds with
+    probability 1 - ``confidence`` at most.
+    """
     step = 2.0**-law.grid_bits if isinstance(law, LatticeLaw) else law.std / 4096.0
     tail = 1.0 - confidence
     most = 1
@@ -330,8 +341,9 @@ def noise_margin(law: Law, confidence: float) -> float:
 
 
 def deviations_within(confidence: float, *, gaussian: bool) -> float:
-    """How many standard deviations a sum of noise stays within with probability ``confidence``: of a normal law, and
-    where the noise is not ``gaussian`` of a Laplace law if that is more."""
+    """The margin of a sum of noise at ``confidence``, in standard deviations: that of the normal law, or, where the
+    noise is not ``gaussian``, the larger of that and that of the Laplace law.
+    """
     normal = float(ndtri((1.0 + confidence) / 2.0))
     return normal if gaussian else max(normal, -math.log1p(-confidence) / math.sqrt(2.0))
 

@@ -1,4 +1,6 @@
-"""What a household looks like with a member less, from which follows what a person's move costs its table."""
+"""How a household changes when one member leaves it; from this follows the sensitivity of the households' table to a
+person's move.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from topdown.linked.universe import LinkedQuery, Universe
 from topdown.privacy.linked_units import MOST_OF_A_MOVE, move_squared
 
 _MOST_CLASSES = 1 << 9
-"""Kinds of households of which all pairs are looked at; of more, nothing is said of their moves."""
+"""The largest number of kinds of households for which all pairs are examined; with more, the general bound is used."""
 
 
 def moved_squared(queries: Iterable[LinkedQuery]) -> int:
-    """How far the answers to one of ``queries`` of households are apart at most, as squared L2 distance, where a person
-    moves from one household to another; `MOST_OF_A_MOVE` where there are too many kinds of households to look at.
+    """The largest squared L2 distance between the answers to one of ``queries`` of households when a person moves from
+    one household to another; `MOST_OF_A_MOVE` where there are too many kinds of households to examine.
 
-    What the composition does not tell of a household (its tenure, its householder) stays as it is.
+    The other attributes of a household (its tenure, its householder) stay the same.
     """
     found = 0
     for query in queries:
@@ -30,7 +32,7 @@ def moved_squared(queries: Iterable[LinkedQuery]) -> int:
 
 
 def _losses(query: LinkedQuery) -> set[tuple[int | None, int | None]]:
-    """The answers in which a household counts before and after it loses a member, for every that there may be."""
+    """The answers in which a household is counted before and after it loses a member, for all possible households."""
     universe = query.universe
     answers = [_answer(query, cell) for cell in _examples(universe)]
     vacant = _answer(query, universe.vacant)
@@ -48,24 +50,26 @@ def _answer(query: LinkedQuery, cell: int) -> int | None:
 
 
 def _examples(universe: Universe) -> list[int]:
-    """A cell of every class of households, all of the same other attributes."""
+    """One cell of every class of households; their other attributes are equal."""
     classes = universe.compositions.class_of(np.arange(universe.n_household_cells))
     return [int(k) for k in np.unique(classes, return_index=True)[1]]
 
 
 def _loses_one(universe: Universe) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """(classes x classes): whether a household of one has, with a member less, the composition of the other."""
+    """(classes x classes): whether a household of the first class can have the composition of the second class when one
+    member leaves.
+    """
     known = universe.compositions
     possible = known.possible[:, None] & known.possible[None]
-    # Members before and after, by sets that are boxes between two totals: they meet where the larger least number is no
-    # more than the smaller most, of every group and of the total.
+    # The sets of possible members before and after are boxes cut between two totals. They intersect where, for every
+    # group and for the total, the larger minimum is not above the smaller maximum.
     low_total = np.maximum(known.total_least[:, None] - 1, known.total_least[None])
     high_total = np.minimum(known.total_most[:, None] - 1, known.total_most[None])
     found = np.zeros(possible.shape, np.bool_)
     for group in range(known.least.shape[1]):
         less = np.zeros(known.least.shape[1], np.int64)
         less[group] = 1
-        # The one who leaves is there before: at least one of the group.
+        # The person who leaves is a member before: the group has at least one.
         low = np.maximum(np.maximum(known.least - less, 0)[:, None], known.least[None])
         high = np.minimum((known.most - less)[:, None], known.most[None])
         meet = (low <= high).all(axis=2)

@@ -1,4 +1,4 @@
-"""A plan as the section [privacy] of a TOML file, to be pasted."""
+"""Writes a plan as the section [privacy] of a TOML file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topdown.workload import DETAILED
 
 
 def as_toml(found: SmallestBudget) -> str:
-    """The section [privacy] of a file for ``found``, with what it gives in comments."""
+    """The section [privacy] of a file for ``found``, with its errors in comments."""
     plan = found.plan
     lines = [f"# {one}: {margin:.4g} with this plan" for one, margin in found.targets]
     lines.append(f"# {found.words}")
@@ -64,16 +64,16 @@ def _shares(plan: Plan) -> list[str]:
 
 
 def key(name: str) -> str:
-    """``name`` as a key of TOML, in quotes where it needs them."""
+    """``name`` as a key of TOML, quoted where necessary."""
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else text(name)
 
 
 def text(name: str) -> str:
-    """``name`` as TOML writes text."""
+    """``name`` as a string of TOML."""
     return escaped_json(json.dumps(name, ensure_ascii=False))
 
 
 def _decimal(value: Fraction) -> str:
-    """As a decimal number, or as a fraction where there is no such."""
+    """The number as a decimal, or as a fraction where it has no finite decimal."""
     found = format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
     return found if Fraction(found) == value else str(value)

@@ -1,10 +1,11 @@
 """The variances of least squares as smooth functions of the precisions that a plan buys, with their gradients.
 
-A node's answer has a variance c' M(p)^-1 c, where the information matrix M is linear in the precisions p = 1 / variance
-of the noise, by level and query. So 1 / variance is concave in p: it is the least over x of x' M(p) x with c'x = 1.
+A node's answer has the variance c' M(p)^-1 c, where the information matrix M is linear in the precisions p = 1 /
+variance of the noise, by level and query. So 1 / variance is concave in p: it is the minimum over x of x' M(p) x
+subject to c'x = 1.
 
-Units whose surroundings have one shape have one variance. They are taken together: a tree of the kinds of units, each
-with how many of it a family has.
+Nodes with equal subtrees and equal surroundings have equal variances. They are computed once, on a tree of the kinds of
+nodes, with the number of each in its family.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ from topdown.projection.histograms.components import AnswerRows, Block, Componen
 from topdown.workload import Query
 
 Measured = tuple[int, Query]
-"""What is measured: a query at a level, by its number."""
+"""The measurements: the number of a level, and a query."""
 
 _NOTHING, _EXACT = 1e-9, 1e7
-"""The precisions, in units of the mean of those that a plan buys, that stand for nothing and for an exact value: near
-enough for a search, whose result is judged by the exact variances."""
+"""The precisions, relative to the mean precision that a plan buys, that stand for no measurement and for an exact
+value. They are approximate, which is enough for a search: its result is checked against the exact variances.
+"""
 
 
 class Kinds(NamedTuple):
-    """A tree with one node for all siblings below which the tree has one shape; ``times`` (nodes,): how many they are
-    in their family."""
+    """A tree with one node for all siblings with equal subtrees; ``times`` (nodes,): how many siblings each node stands
+    for.
+    """
 
     tree: Tree
     times: FloatArray
@@ -45,7 +48,7 @@ def kinds(tree: Tree) -> Kinds:
         known: dict[tuple[tuple[int, int], ...], int] = {}
         below, here = shapes[-1], []
         for start, size in zip(families.starts.tolist(), families.sizes.tolist(), strict=True):
-            # Below parents of leaves there is nothing to tell but how many they are.
+            # Parents of leaves differ only in how many children they have.
             counted = {0: size} if len(shapes) == 1 else Counter(below[start : start + size])
             here.append(known.setdefault(tuple(sorted(counted.items())), len(known)))
         shapes.append(here)
@@ -59,7 +62,7 @@ def kinds(tree: Tree) -> Kinds:
 
 
 class Worst(NamedTuple):
-    """The largest variance of a query's answers at a level, and its gradient by the precisions (measured,)."""
+    """The largest variance of the answers to a query at a level, and its gradient by the precisions (measured,)."""
 
     variance: float
     gradient: FloatArray
@@ -67,8 +70,9 @@ class Worst(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """How a query's answers at a level see every component: one `AnswerRows` each, and the first answer of every class
-    of answers that have one variance."""
+    """How the answers to a query at a level depend on the components: an `AnswerRows` for each, and the first answer of
+    every class of answers with equal variances.
+    """
 
     level: int
     rows: tuple[AnswerRows, ...]
@@ -76,7 +80,7 @@ class Answered:
 
     @classmethod
     def of(cls, level: int, query: Query, components: Components) -> Answered:
-        """Of a query at the level of this number."""
+        """The answers to a query at the level with this number."""
         rows = tuple(components.answer_rows(query, component) for component in components)
         _, first = np.unique(np.stack([one.place for one in rows]), axis=1, return_index=True)
         return cls(level, rows, first)
@@ -84,8 +88,9 @@ class Answered:
 
 @dataclass(frozen=True, eq=False)
 class Precisions:
-    """The variances on a tree of ``kinds`` as a function of the precisions of ``measured``; what is ``exact`` is so.
-    ``sums``: those of sums, on a tree of the nodes themselves."""
+    """The variances on a tree of ``kinds`` as a function of the precisions of ``measured``; ``exact`` measurements have
+    no error. ``sums``: the variances of sums, on a tree of the nodes themselves.
+    """
 
     kinds: Kinds
     components: Components
@@ -94,7 +99,9 @@ class Precisions:
     sums: SumPrecisions | None = None
 
     def worst(self, precision: FloatArray, asked: Sequence[Answered | SummedAnswers]) -> list[Worst]:
-        """Of every one ``asked``, at these precisions (measured,), all of 0 or more; of sums above 0."""
+        """The largest variance of each of ``asked`` at these precisions (measured,), which are 0 or more; for sums
+        above 0.
+        """
         of_units = iter(self._of_units(precision, [one for one in asked if isinstance(one, Answered)]))
         return [
             next(of_units)
@@ -143,7 +150,8 @@ class Precisions:
             if query in block.rows:
                 own[level] += _EXACT * unit * block.rows[query].T @ block.rows[query]
         nothing = _NOTHING * unit * np.eye(m)
-        # Upward: the covariance of what is known of every node from itself and below, and its slope.
+        # Upward: the covariance of the estimate of every node from the measurements at and below it, and its
+        # derivative.
         spread, bend = np.empty((n, m, m)), np.empty((n, d, m, m))
         spread[tree.leaves] = _inverse(own[-1] + nothing)
         bend[tree.leaves] = -_around(spread[tree.leaves], turned[-1])
@@ -156,7 +164,7 @@ class Precisions:
             informed = _inverse(inner + own[index])
             spread[families.parents] = informed
             bend[families.parents] = -_around(informed, turned[index] - _around(inner, bent))
-        # Downward: what is known from outside of every node's subtree, through its parent and siblings.
+        # Downward: the information on every node from outside of its subtree, through its parent and siblings.
         outside, turn = np.zeros((n, m, m)), np.zeros((n, d, m, m))
         covariance, slope = np.empty_like(spread), np.empty_like(bend)
         covariance[0], slope[0] = spread[0], bend[0]
@@ -187,6 +195,6 @@ def _around(outer: FloatArray, inner: FloatArray) -> FloatArray:
 
 
 def _total(families: Families, times: FloatArray, values: FloatArray) -> FloatArray:
-    """The sums over families of children's values (nodes, ...), each as often as it is there."""
+    """The sums over families of the children's values (nodes, ...), each multiplied by how many nodes it stands for."""
     weight = times[families.children].reshape(-1, *[1] * (values.ndim - 1))
     return families.total_rows(weight * values[families.children])

@@ -1,12 +1,12 @@
-"""The spine, and its shares of the same budget, with the smallest weighted error of units and areas: a search.
+"""Searches the spine, and its shares of the same budget, with the smallest weighted error of units and areas.
 
-A spine is a way from the root to the leaves on which more and more is told apart: published levels, the upper ones
-first, and kinds of areas, in some order. A level that is not worth a share costs nothing, so that of every order the
-spine which tells one more apart at each level is the best, once the shares are the best: mean standard deviations are
-convex in the precisions that the shares buy (1 / variance is concave), so that a local optimum of these is the global
-one for Gaussian noise. Orders are searched from several starts, by moving one to another place; where there are few,
-all are tried. Levels with next to no share are then left out, and the last level's groups are made smaller, by a cap,
-or small ones joined, as long as that is better.
+A spine refines a partition of the leaves step by step from the root: by published levels, upper ones first, and by
+kinds of areas, in some order. A level without a share costs nothing. So for every order the best spine adds one of them
+at each level, provided that the shares are optimal. The mean standard deviations are convex in the precisions that the
+shares buy (1 / variance is concave), so that for Gaussian noise a local optimum of the shares is the global one. Orders
+are searched from several starting points by moving one element; where there are few orders, all are tried. Then levels
+with nearly no share are removed, and the groups of the last level are cut, or small ones joined, as long as the error
+decreases.
 """
 
 from __future__ import annotations
@@ -37,24 +37,25 @@ from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 _LEAST = 1e-5
-"""The smallest share that a level is given in the search."""
+"""The smallest share of a level in the search."""
 _LEFT_OUT, _ALLOWED = 2e-3, 1.002
-"""Levels with a smaller share are left out, if that makes the whole no worse than by this."""
+"""A level with a smaller share is removed if the error grows by this factor at most."""
 _FEW_ORDERS = 24
 _CAPS: tuple[int | str | None, ...] = (None, SQRT, 64, 16, 4)
 _LEASTS = (1, 2, 4, 8, 16)
-"""What is tried as the size of the last level's groups."""
+"""The sizes that are tried for the groups of the last level."""
 _BETTER = 1.0 - 1e-4
-"""How much smaller an error is that is worth a move."""
+"""The relative decrease of the error from which a move is made."""
 _DIGITS = 4
-"""Decimals of shares; more, where one is small."""
+"""The decimals of shares; small shares have more."""
 _TOTAL = "total"
 
 
 class ComparedSpine(NamedTuple):
-    """A ``spine`` with the ``shares`` of its levels (root and leaves too) and the mean standard deviation (``errors``)
-    of the total by kind, of levels and areas; ``error``: their weighted sum. ``groups``: how many units the last level
-    above the leaves has. ``words``: what it is."""
+    """A ``spine`` with the ``shares`` of its levels (including the root and the leaves) and the mean standard deviation
+    (``errors``) of the total for each level and kind of areas; ``error``: their weighted sum. ``groups``: the number of
+    units of the last level above the leaves. ``words``: its description.
+    """
 
     words: str
     spine: Spine
@@ -66,8 +67,10 @@ class ComparedSpine(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SpineProblem:
-    """What a spine is chosen for: a ``plan`` with its shares, for a ``geography`` with ``areas``; ``weights``: of the
-    mean standard deviation of every published level and kind of areas, 0 where it does not matter."""
+    """The problem for which a spine is chosen: a ``plan`` with its shares, for a ``geography`` with ``areas``;
+    ``weights``: of the mean standard deviation of every published level and kind of areas, 0 for those that are
+    ignored.
+    """
 
     plan: Plan
     geography: Geography
@@ -85,7 +88,7 @@ class SpineProblem:
         areas: Sequence[Assignment],
         weights: Mapping[str, float],
     ) -> SpineProblem:
-        """``weights``: where they are not 1, as of the lowest level, which has 0.
+        """The problem with some ``weights``; by default 1, and 0 for the lowest level.
 
         Raises `ConfigError` for a weight of what there is not, or below 0, for weights of 0 alone, no areas, noise
         within bounds or of another law than Laplace's and Gaussian ones, a lowest level that is exact or has no share,
@@ -121,13 +124,14 @@ class SpineProblem:
 
     @cached_property
     def atoms(self) -> IntArray:
-        """A number (leaves,) for what is known of each leaf."""
+        """A number (leaves,) for each leaf; leaves with the same units and areas have the same number."""
         return together([*self.facts.codes.values()])
 
     @cached_property
     def fixed(self) -> list[str]:
-        """The published levels that a spine has as they are, since they, or levels below them, are published exactly;
-        upper ones first."""
+        """The published levels that every spine keeps, since they, or levels below them, are published exactly; upper
+        ones first.
+        """
         exact = [level for level in self.facts.level_names if self._is_exact(level)]
         names = self.facts.level_names
         return names[: names.index(exact[-1]) + 1] if exact else []
@@ -136,8 +140,9 @@ class SpineProblem:
         return any(self.plan.is_exact(level, query) for query in self.plan.queries(level))
 
     def parts_of(self, level: str) -> dict[str, float]:
-        """Which part of a level's share each of its queries has: of a published level as the plan says; of others as
-        of the published level that they are pieces of, or of the next one that is measured."""
+        """How a level's share is divided among its queries: for a published level as in the plan; for other levels as
+        for the published level that their units are parts of, or for the next one below that is measured.
+        """
         names = [*self.geography.levels]
         lowest = max((names.index(part) for part in level.split(AND) if part in names), default=0)
         if level not in names:
@@ -150,7 +155,7 @@ class SpineProblem:
         return {DETAILED: 1.0}
 
     def candidate(self, words: str, spine: Spine, start: Mapping[str, float] | None = None) -> ComparedSpine:
-        """``spine`` with the best shares, or with those of its levels that are in ``start``."""
+        """``spine`` with optimal shares, or with optimal shares of its levels that are in ``start``."""
         built = BuiltSpine.of(self, spine)
         shares = built.best() if start is None else np.array([start.get(level, 0.0) for level in built.levels])
         error, _, by_kind = built.error(np.maximum(shares, _LEAST * 1e-3))
@@ -159,7 +164,7 @@ class SpineProblem:
         )
 
     def of_order(self, order: Sequence[str]) -> ComparedSpine:
-        """The spine that tells one more of ``order`` apart at every level, with the best shares."""
+        """The spine that refines by one more element of ``order`` at every level, with optimal shares."""
         key = tuple(order)
         if key not in self._known:
             self._known[key] = self.candidate("found", spine_of_order(order, self.facts))
@@ -167,7 +172,7 @@ class SpineProblem:
 
 
 def spine_of_order(order: Sequence[str], facts: Facts) -> Spine:
-    """The spine whose every level tells one more of ``order`` apart; uncut."""
+    """The spine that refines by one more element of ``order`` at every level; its groups are not cut."""
     levels, kinds, level = [], list[str](), facts.root
     for name in order:
         if name in facts.kinds:
@@ -185,11 +190,12 @@ def spine_of_order(order: Sequence[str], facts: Facts) -> Spine:
 
 @dataclass(frozen=True, eq=False)
 class BuiltSpine:
-    """A spine's tree in which one leaf stands for all of a group of which the same is known, so many (``leaves``).
+    """The tree of a spine, in which one leaf stands for a group of leaves with the same units and areas; ``leaves``:
+    the sizes of the groups.
 
-    ``budgets``: what the whole of a level's share buys of every query measured, which is ``of_level``. ``free``: of
-    which levels the share is sought; ``given``: what the others have. ``asked``: the total of the units and areas of
-    all ``kinds``, each a part of these, which touch ``entries``.
+    ``budgets``: the budget that every measured query has per share of its level, whose number is in ``of_level``.
+    ``free``: the levels whose share is optimised; ``given``: the shares of the others. ``asked``: the totals of the
+    units and areas of all ``kinds``, each a part of these, with their nodes (``entries``).
     """
 
     problem: SpineProblem
@@ -207,7 +213,7 @@ class BuiltSpine:
 
     @classmethod
     def of(cls, problem: SpineProblem, spine: Spine) -> BuiltSpine:
-        """Of a spine for a problem."""
+        """The tree of a spine for a problem."""
         facts, plan, geography = problem.facts, problem.plan, problem.geography
         units = grown(spine.keys(facts), geography.n_leaves).units
         _, first, times = np.unique(
@@ -264,17 +270,17 @@ class BuiltSpine:
         )  # fmt: skip
 
     def error(self, shares: FloatArray) -> tuple[float, FloatArray, dict[str, float]]:
-        """The weighted error at ``shares`` (levels,), its gradient, and the mean standard deviation of every kind."""
+        """The weighted error at ``shares`` (levels,), its gradient, and the mean standard deviation of each kind."""
         precision, slope = precision_of(self.problem.plan, self.budgets * shares[self.of_level])
         errors = self.precisions.errors(precision)
         found = self.precisions.slopes(errors, self.asked, self.entries)
-        # What exact answers determine is exact, and no rounding.
+        # What exact answers determine has error 0; rounding is removed.
         deviation = np.sqrt(np.where(found.variance[:, 0] < errors.negligible, 0.0, found.variance[:, 0]))
         bend = found.slope[:, 0] * (slope * self.budgets) / (2.0 * np.maximum(deviation, 1e-12)[:, None])
         total, gradient, by_kind = 0.0, np.zeros(len(shares)), {}
         for kind, place in self.kinds.items():
             weight = self.problem.weights[kind]
-            # A leaf of the tree stands for all of its group; an area for itself.
+            # A leaf of this tree stands for its whole group; an area for itself.
             times = self.leaves if kind == self.levels[-1] else None
             by_kind[kind] = float(np.average(deviation[place], weights=times))
             if weight:
@@ -285,7 +291,7 @@ class BuiltSpine:
         return total, gradient, by_kind
 
     def best(self) -> FloatArray:
-        """The shares (levels,) of the smallest error; the leaves' is the plan's unless they have a weight."""
+        """The shares (levels,) with the smallest error; the leaves keep the plan's share unless they have a weight."""
         from scipy.optimize import LinearConstraint, minimize
 
         free, left = np.flatnonzero(self.free), 1.0 - float(self.given.sum())
@@ -313,8 +319,9 @@ class BuiltSpine:
 
 @dataclass(frozen=True, eq=False)
 class FoundSpine:
-    """What a search found: ``plan`` for the ``spine`` of the candidate ``best``, and all ``candidates`` to compare, the
-    published geography with the plan's own shares first, the best one last."""
+    """The result of a search: ``plan`` for the ``spine`` of the candidate ``best``, and all ``candidates`` for
+    comparison, the published geography with the plan's own shares first and the best one last.
+    """
 
     best: ComparedSpine
     plan: Plan
@@ -322,12 +329,12 @@ class FoundSpine:
 
 
 def _share_of(plan: Plan, level: str) -> float:
-    """What all queries of a level have of the budget together."""
+    """The sum of the shares of all queries of a level."""
     return sum(float(plan.share(level, query)) for query in plan.queries(level))
 
 
 def search(problem: SpineProblem) -> FoundSpine:
-    """The best spine of a problem, and what it is compared with."""
+    """The best spine of a problem, and the candidates that it is compared with."""
     facts, plan, geography = problem.facts, problem.plan, problem.geography
     levels, kinds = facts.level_names, facts.kinds
     own = {level: _share_of(plan, level) for level in geography.levels}
@@ -353,7 +360,7 @@ def search(problem: SpineProblem) -> FoundSpine:
 
 
 def weighed_otherwise(problem: SpineProblem, best: ComparedSpine, factors: Sequence[float]) -> list[ComparedSpine]:
-    """The spine of ``best`` with the best shares where all areas weigh so many times (``factors``) as much."""
+    """The spine of ``best`` with optimal shares, the weights of all areas multiplied by each of ``factors``."""
     kinds, found = problem.facts.kinds, []
     for factor in factors:
         weights = {name: weight * (factor if name in kinds else 1.0) for name, weight in problem.weights.items()}
@@ -362,20 +369,23 @@ def weighed_otherwise(problem: SpineProblem, best: ComparedSpine, factors: Seque
 
 
 def _one_first(problem: SpineProblem, kinds: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Every kind that matters, with all else after it."""
+    """Each of ``kinds`` that has a weight, with all other elements by which a spine may refine."""
     for first in kinds:
         if problem.weights[first]:
             yield first, [name for name in _movable(problem) if name != first]
 
 
 def _movable(problem: SpineProblem) -> list[str]:
-    """What a spine may tell apart below what is fixed: what has a weight; upper levels before lower ones."""
+    """The elements by which a spine may refine below the levels that it keeps: those with a weight; upper levels before
+    lower ones.
+    """
     return [name for name in problem.facts.codes if problem.weights[name] and name not in problem.fixed]
 
 
 def _tried(problem: SpineProblem) -> list[tuple[str, ...]]:
-    """The orders that were tried: all where they are few, else from several starts all that are one move away, as long
-    as that is better."""
+    """The orders that were tried: all where there are few, otherwise, from several starting points, all that differ by
+    one move, as long as the error decreases.
+    """
     movable, fixed = _movable(problem), problem.fixed
     levels = [name for name in movable if name in problem.facts.level_names]
     kinds = [name for name in movable if name in problem.facts.kinds]
@@ -400,7 +410,7 @@ def _tried(problem: SpineProblem) -> list[tuple[str, ...]]:
 
 
 def _moved(order: tuple[str, ...], levels: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The orders in which one stands elsewhere, and levels in theirs."""
+    """The orders in which one element is moved; levels keep their order among each other."""
     for place, name in enumerate(order):
         rest = order[:place] + order[place + 1 :]
         for other in range(len(order)):
@@ -410,7 +420,7 @@ def _moved(order: tuple[str, ...], levels: Sequence[str]) -> Iterator[tuple[str,
 
 
 def _fewer_levels(problem: SpineProblem, found: ComparedSpine) -> ComparedSpine:
-    """``found`` without levels that are next to nothing of its budget, where that is no worse."""
+    """``found`` without levels that have nearly no share of the budget, where the error is not larger."""
     small = [level for level in found.spine.levels if found.shares[level] < _LEFT_OUT and level not in problem.fixed]
     if not small:
         return found
@@ -420,7 +430,7 @@ def _fewer_levels(problem: SpineProblem, found: ComparedSpine) -> ComparedSpine:
 
 
 def _other_sizes(problem: SpineProblem, found: ComparedSpine) -> ComparedSpine:
-    """``found`` with smaller groups at its last level, or with small ones joined, as long as that is better."""
+    """``found`` with smaller groups at its last level, or with small groups joined, as long as the error decreases."""
     if not found.spine.levels or found.spine.levels[-1] in problem.fixed:
         return found
     while True:

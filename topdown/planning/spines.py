@@ -1,7 +1,8 @@
-"""A spine: the tree that noise is measured on, chosen so that areas which are no units come out well.
+"""A spine: the tree on which noise is measured, chosen so that areas which are not units of the geography have small
+errors.
 
-Its leaves are those of the published geography. Every level divides the units of the level above by facts that are
-public: which unit of a published level a leaf lies in, and which area of every kind.
+Its leaves are those of the published geography. Every level divides the units of the level above by public facts: the
+unit of a published level, or the area of a kind, in which a leaf lies.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ PIECES = "pieces"
 SQRT = "sqrt"
 AND = " x "
 _BEYOND_ROOT = 12
-"""What the Bureau adds to the root of the number of leaves (`fanout_cutoff`)."""
+"""The number that the Bureau adds to the square root of the number of leaves (`fanout_cutoff`)."""
 
 
 class Facts(NamedTuple):
-    """What is public of leaves: by name of every published level but the root's and the leaves', the upper ones first,
-    and of every kind of areas, the number (leaves,) of the unit or area that each lies in, -1 where it is in none; and
-    what units and areas are called. ``levels``: how many of these are levels; ``root``: what the root's is called."""
+    """Public facts of leaves. For each published level between the root and the leaves, upper ones first, and for each
+    kind of areas: the number (leaves,) of the unit or area in which every leaf lies, -1 for none, and the names of
+    these units and areas. ``levels``: how many of the entries are levels; ``root``: the name of the root's level.
+    """
 
     root: str
     codes: dict[str, IntArray]
@@ -40,7 +42,7 @@ class Facts(NamedTuple):
 
     @property
     def level_names(self) -> list[str]:
-        """The levels, upper ones first."""
+        """The names of the levels, upper ones first."""
         return [*self.codes][: self.levels]
 
     @property
@@ -83,8 +85,9 @@ def facts_of(geography: Geography, areas: Sequence[Assignment]) -> Facts:
 
 
 class Grown(NamedTuple):
-    """A tree and the number in the given order of every one of its leaves (``order``); by level but the last the unit
-    (leaves,), numbered from 0 in the tree's order, that each of the given leaves lies in (``units``)."""
+    """A tree, and the given number of each of its leaves (``order``); for every level but the last, the unit (leaves,)
+    in which each of the given leaves lies, numbered from 0 in the tree's order (``units``).
+    """
 
     tree: Tree
     order: IntArray
@@ -92,8 +95,9 @@ class Grown(NamedTuple):
 
 
 def grown(keys: Sequence[IntArray], n: int) -> Grown:
-    """The tree of ``n`` leaves whose level below the root's and every further one divides the units above by ``keys``
-    (leaves,)."""
+    """The tree of ``n`` leaves, in which the level below the root and every further level divide the units above by
+    ``keys`` (leaves,).
+    """
     unit, units, sizes = np.zeros(n, np.int64), [np.zeros(n, np.int64)], []
     for key in keys:
         own = np.unique(key, return_inverse=True)[1].reshape(-1)
@@ -135,7 +139,9 @@ class Spine:
     least: int = 1
 
     def __init__(self, levels: Sequence[str], cap: int | str | None = SQRT, least: int = 1) -> None:
-        """Raises `ConfigError` for levels without a name or of one name, and for a cap or a least size that is none."""
+        """Raises `ConfigError` for levels without a name, or two with the same name, and for a cap or a least size that
+        is not valid.
+        """
         object.__setattr__(self, "levels", tuple(AND.join(_parts(one)) for one in levels))
         object.__setattr__(self, "cap", cap)
         object.__setattr__(self, "least", least)
@@ -153,24 +159,25 @@ class Spine:
 
     @property
     def is_sized(self) -> bool:
-        """Whether the units of the last level have another size than what is known of leaves gives them."""
+        """Whether the units of the last level are cut or joined."""
         return bool(self.levels) and (self.cap is not None or self.least > 1)
 
     @property
     def size_words(self) -> str:
-        """What `cap` and `least` make of the units of the last level, in words; "" where nothing."""
+        """How `cap` and `least` change the units of the last level, in words; empty where they do not."""
         most = f"at most {self.cap}" if isinstance(self.cap, int) else "at most the root of those above, and 12,"
         joined = [f"units with fewer than {self.least} of the lowest are joined"] if self.least > 1 else []
         cut = [] if self.cap is None else [f"groups have {most} of the lowest units"]
         return ", ".join([*joined, *cut]) if self.levels else ""
 
     def level_names(self, kinds: Collection[str]) -> list[str]:
-        """What the levels are called, where there are these ``kinds`` of areas: of a kind alone "KIND areas", beside
-        which the areas have their own name."""
+        """The names of the levels, where there are these ``kinds`` of areas. A level of one kind alone is called "KIND
+        areas"; the areas keep their own name.
+        """
         return [f"{level} areas" if level in kinds else level for level in self.levels]
 
     def keys(self, facts: Facts) -> list[IntArray]:
-        """By level the number (leaves,) of what divides the units above.
+        """For every level the numbers (leaves,) by which it divides the units above.
 
         Args:
             facts: the published units and the areas of every leaf.
@@ -201,8 +208,8 @@ class Spine:
         return found
 
     def table(self, geography: Geography, areas: Sequence[Assignment]) -> pa.Table:
-        """The public list of units: a row per leaf with its units of every level of the spine, of every published level
-        and its area of every kind, leaves of ``geography`` in their order.
+        """The public list of units: a row for each leaf of ``geography``, in its order, with its unit at every level of
+        the spine and at every published level, and its area of every kind.
 
         A unit of a published level that is named alone keeps its GEOID; others have that of the unit above, "~" and a
         number. A level that is a kind of areas alone is called "KIND areas". Raises `ConfigError` and `DataError` as
@@ -248,12 +255,12 @@ class Spine:
 
 
 def _parts(level: str) -> list[str]:
-    """What a level of a spine divides by."""
+    """The names by which a level of a spine divides."""
     return [part.strip() for part in level.split(AND)]
 
 
 def _require_nested(level: str, facts: Facts, unit: IntArray, above: str | None) -> None:
-    """Refuse a level one of whose units, or areas, lies in two units of the level above."""
+    """Refuse a level that has a unit, or an area, which lies in two units of the level above."""
     code = facts.codes[level]
     inside = code >= 0
     low, high = np.full(code.max() + 1, np.iinfo(np.int64).max), np.full(code.max() + 1, -1)
@@ -272,14 +279,16 @@ def _is_number(one: object) -> bool:
 
 
 def _joined(keys: list[IntArray], least: int) -> IntArray:
-    """The last of ``keys`` with units of fewer than ``least`` leaves joined with such of the same unit above: those of
-    which as many times ``least`` leaves come before."""
+    """The last of ``keys``, where units with fewer than ``least`` leaves are joined with others in the same unit above:
+    those before which the small units have the same multiple of ``least`` leaves.
+    """
     upper = grown(keys, len(keys[0])).units
     last, above = upper[-1], upper[-2]
     size, first = np.bincount(last), np.unique(last, return_index=True)[1]
     small = np.flatnonzero(size < least)
     before = np.cumsum(size[small]) - size[small]
-    of_above = above[first[small]]  # units have the order of those above
+    # Units are in the order of the units above them.
+    of_above = above[first[small]]
     parent = np.searchsorted(of_above, of_above)
     place = (before - before[parent]) // least
     number = np.arange(len(size))
@@ -289,8 +298,9 @@ def _joined(keys: list[IntArray], least: int) -> IntArray:
 
 
 def capped(keys: list[IntArray], cap: int | str) -> IntArray:
-    """The last of ``keys`` with every unit in as few groups of equal size, one leaf more or less, as have at most as
-    many leaves as ``cap`` says."""
+    """The last of ``keys``, where every unit is cut into the smallest number of groups that have at most ``cap``
+    leaves; their sizes differ by at most one leaf.
+    """
     upper = grown(keys, len(keys[0])).units
     last, above = upper[-1], upper[-2]
     size, of_above = np.bincount(last), np.bincount(above)
@@ -306,7 +316,7 @@ def capped(keys: list[IntArray], cap: int | str) -> IntArray:
 
 
 def together(keys: Sequence[IntArray]) -> IntArray:
-    """One number (leaves,) for what all ``keys`` say."""
+    """One number (leaves,) for each combination of ``keys``."""
     found = np.zeros(len(keys[0]), np.int64)
     for key in keys:
         both = found * (int(key.max()) + 2) + key + 1

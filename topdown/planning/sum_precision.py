@@ -1,4 +1,4 @@
-"""The variances of sums, as of areas, as smooth functions of the precisions that a plan buys, with their gradients.
+"""The variances of sums, such as areas, as smooth functions of the precisions that a plan buys, with their gradients.
 
 The derivative of a variance by the precision of a query at a level is minus the sum of the squares of the covariances
 with all its answers there (Var = c' M^-1 c, M linear in the precisions). A sum's covariances K with nodes go down as
@@ -39,8 +39,9 @@ class SummedAnswers(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Of sums the ``variance`` of every class of answers (sums x classes) and its ``slope`` by the precisions (sums x
-    classes x measured)."""
+    """The ``variance`` of every class of answers of sums (sums x classes), and its derivative ``slope`` by the
+    precisions (sums x classes x measured).
+    """
 
     variance: FloatArray
     slope: FloatArray
@@ -48,8 +49,9 @@ class Slopes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SumPrecisions:
-    """The variances of sums on ``tree`` as a function of the precisions of ``measured``, queries at levels by their
-    numbers; what is ``exact`` is so."""
+    """The variances of sums on ``tree`` as a function of the precisions of ``measured``, pairs of the number of a level
+    and a query; ``exact`` measurements have no error.
+    """
 
     tree: Tree
     components: Components
@@ -57,7 +59,7 @@ class SumPrecisions:
     exact: tuple[tuple[int, Query], ...] = ()
 
     def errors(self, precision: FloatArray) -> SumErrors:
-        """Those at these precisions (measured,), all above 0."""
+        """The errors at these precisions (measured,), which are all above 0."""
         levels: list[dict[Query, FloatArray]] = [{} for _ in range(self.tree.n_levels)]
         of_measured = zip(self.measured, (1.0 / precision).tolist(), strict=True)
         for (level, query), variance in [*of_measured, *((one, 0.0) for one in self.exact)]:
@@ -74,8 +76,9 @@ class SumPrecisions:
         return float(found.variance[0, answer]), found.slope[0, answer]
 
     def slopes(self, errors: SumErrors, asked: SummedAnswers, entries: list[Touched] | None = None) -> Slopes:
-        """The variances at the precisions of ``errors``, and their slopes; ``entries``: what the sums touch, if that is
-        known."""
+        """The variances at the precisions of ``errors``, and their derivatives; ``entries``: the nodes that the sums
+        contain, if they are known already.
+        """
         entries = touched(asked.sums, self.tree) if entries is None else entries
         seen, first, _ = self.components.classes(asked.query)
         variance = np.zeros((asked.sums.number, len(first)))
@@ -105,8 +108,9 @@ class SumPrecisions:
         known: Spread,
         number: int,
     ) -> Iterator[tuple[int, FloatArray]]:
-        """Of every query measured, by its place, the sums (sums, m, m) of the squares of the covariances ``joint`` with
-        its answers at its level."""
+        """For every measured query, by its number, the sums (sums, m, m) of the squares of the covariances ``joint``
+        with its answers at its level.
+        """
         for column, (level, query) in enumerate(self.measured):
             if query not in block.rows:
                 continue

@@ -1,4 +1,4 @@
-"""Targets: how near to the truth the numbers of a level shall be."""
+"""Targets: how close to the truth the numbers of a level have to be."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _FORM = "write 'LEVEL: MARGIN at PERCENT %' or 'LEVEL, QUERY: MARGIN at PERCENT 
 
 @dataclass(frozen=True)
 class Target:
-    """Every answer to ``query`` at every unit of ``level``, or area of this kind, shall be within ``margin`` of the
-    truth with probability ``confidence``. Raises `ConfigError` for a margin that is not above 0 or a confidence that is
-    not in (0, 1)."""
+    """Every answer to ``query`` at every unit of ``level``, or at every area of that kind, has to be within ``margin``
+    of the truth with probability ``confidence``. Raises `ConfigError` for a margin that is not above 0 or a confidence
+    that is not in (0, 1).
+    """
 
     level: str
     query: str
@@ -44,9 +45,9 @@ class Target:
 
     @classmethod
     def parse(cls, text: str, levels: Sequence[str], schema: Schema) -> Target:
-        """The target that ``text`` states: "county: 25 at 90 %", or "county, total: 25 at 90 %" for a query; without
-        one the cells themselves are meant, "detailed". ``levels``: these, and the kinds of areas. Raises `ConfigError`
-        for other text and unknown names.
+        """Reads a target: "county: 25 at 90 %", or "county, total: 25 at 90 %" for a query; without a query the target
+        is for the cells, "detailed". ``levels``: the known levels and kinds of areas. Raises `ConfigError` for other
+        text and unknown names.
         """
         where, _, numbers = text.rpartition(":")
         found = _NUMBERS.match(numbers)

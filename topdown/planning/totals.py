@@ -1,4 +1,4 @@
-"""What a plan of many queries says of the total alone, where its cells are too many for a release."""
+"""A plan for the total alone, derived from a plan of many queries whose cells are too many for a release."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topdown.projection.histograms.components import Components
 from topdown.workload import Query
 
 _PARTS = 10**9
-"""The budget of a level's total is a whole number of such parts."""
+"""The budget of a level's total is a multiple of this fraction."""
 
 
 def plan_of_total(
@@ -25,12 +25,12 @@ def plan_of_total(
     invariants: Iterable[str] | Mapping[str, Iterable[str]] = (),
     only_child: str = MEASURE,
 ) -> Plan:
-    """A plan of one count, a unit's total, with the variance at every level that ``preset`` leaves it there.
+    """A plan of one count, a unit's total, with the same variance at every level as the total has under ``preset``.
 
-    That is the variance of the best unbiased estimate of a unit's total from its own measurements under ``preset``,
-    1'(sum over queries of A'A / variance)^-1 1, without the queries of a second histogram. Least squares of these
-    totals has errors that are no smaller than those of least squares of all measurements. ``invariants``: levels of
-    which the total is exact.
+    This is the variance of the best unbiased estimate of a unit's total from its own measurements under ``preset``,
+    1'(sum over queries of A'A / variance)^-1 1, without the queries of a second histogram. The errors of least squares
+    of these totals are not smaller than those of least squares of all measurements. ``invariants``: the levels at which
+    the total is exact.
 
     Raises as `Preset.plan`.
     """
