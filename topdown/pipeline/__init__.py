@@ -1,1 +1,1 @@
-"""The main job: confidential counts in, a release out, in the order that keeps the promises."""
+"""The main job: confidential counts are read, and a release is made, in the order on which the guarantees depend."""

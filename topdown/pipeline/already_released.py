@@ -1,4 +1,4 @@
-"""Whether a directory holds its release already, whole, and with what its noise followed from."""
+"""Checks whether a directory already holds its complete release, made from the same noise."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from topdown.wording import reason, shown_path
 
 
 def released(config: RunConfig, public: Path, journal: Journal, begun: BegunRelease | None) -> bool:
-    """Whether ``public`` holds this release already, after making sure that it is whole.
+    """Whether ``public`` already holds this release, complete; its files are verified.
 
-    Raises `ConfigError` where the noise behind it is not what ``journal`` holds, `DataError` naming a file that is not
-    what was written, `BudgetError` where the ledger lacks the record that the manifest names.
+    Raises `ConfigError` where it was made from other noise than ``journal`` records, `DataError` naming a file that
+    differs from the one that was written, `BudgetError` where the ledger lacks the record that the manifest names.
     """
     if not _exists(public) or (begun is not None and _is_empty(public)):
         return False
-    # Before anything else: another noise must not be drawn where a file is to be made again.
+    # This comes first: no other noise may be drawn if a file has to be written again.
     require_noise(public, named_noise(public), journal, begun)
     again = f"move {shown_path(public)} away and run again: the same release is made of the same noise"
     entry = verify_files(public, remedy=again)["ledger"]
@@ -31,17 +31,18 @@ def released(config: RunConfig, public: Path, journal: Journal, begun: BegunRele
 
 
 def require_noise(path: Path, noise: object, journal: Journal, begun: BegunRelease | None) -> None:
-    """Refuse, before anything is drawn, where ``path`` was published from another ``noise`` than the one that
-    ``journal`` holds and has ``begun``, or from a later state of it: an older copy of the folder was put back.
+    """Refuse, before anything is drawn, a ``path`` that was published from another ``noise`` than ``journal`` records
+    and has ``begun``, or from a later state of it, as when an older copy of the folder was restored.
 
-    ``noise``: its name as ``path`` has it, None where that names none. Raises `ConfigError`.
+    ``noise``: its name as ``path`` states it, None where it states none. Raises `ConfigError`.
     """
     if begun is None or begun.measured is None or (noise is not None and noise != journal.release_name()):
         raise _other_noise(path, journal)
 
 
 def require_no_other(public: Path, journal: Journal) -> None:
-    """As `require_noise`, for what is made of ``public`` alone: only where ``journal`` has the secret of other noise.
+    """As `require_noise`, for what is made of ``public`` alone: refuses only if ``journal`` has the secret of other
+    noise.
 
     Raises `ConfigError`.
     """
@@ -51,7 +52,9 @@ def require_no_other(public: Path, journal: Journal) -> None:
 
 
 def named_noise(public: Path) -> object:
-    """The name of the noise that the release in ``public`` was made from; None where it has none that can be read."""
+    """The name of the noise from which the release in ``public`` was made; None where it states none, or cannot be
+    read.
+    """
     try:
         return manifest_at(public / MANIFEST).get("noise")  # since version 1.6
     except (OSError, *MALFORMED):

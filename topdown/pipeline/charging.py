@@ -1,4 +1,4 @@
-"""What a release costs is set aside in its ledger before its noise is drawn, and confirmed when it was."""
+"""Reserves the budget of a release in its ledger before its noise is drawn, and confirms it afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topdown.wording import shown_path
 
 
 class Charged(NamedTuple):
-    """Where a budget is accounted for: the ledger's ``path``, and the name of the data set in it."""
+    """The account that is charged: the ledger's ``path``, and the name of the data set in it."""
 
     path: Path
     dataset: str
@@ -24,11 +24,11 @@ class Charged(NamedTuple):
 def reserve(
     charged: Charged | None, journal: Journal, events: Iterable[Event], *, begun: bool, title: str = ""
 ) -> None:
-    """Set a release's budget aside in the ledger under its ``title``, where there is one. Raises `BudgetError` if too
+    """Reserve a release's budget in the ledger under its ``title``, if there is a ledger. Raises `BudgetError` if too
     little is left.
 
-    ``begun``: whether there is a record of what its noise follows from. If there is none although the ledger knows that
-    it was drawn, it was lost, and drawing other noise would be a second release on the budget of one.
+    ``begun``: whether the journal has a record of the noise. If it has none although the ledger confirms that noise was
+    drawn, the record was lost; drawing other noise would be a second release for the budget of one.
     """
     if charged is None:
         return
@@ -44,15 +44,15 @@ def reserve(
 
 
 def require_left(charged: Charged | None, journal: Journal, events: Iterable[Event]) -> None:
-    """Refuse what `reserve` would refuse, where there is a ledger, and reserve nothing. Raises `BudgetError`."""
+    """Raise the `BudgetError` that `reserve` would raise, without reserving anything."""
     if charged is not None:
-        # A release that was not begun has no name yet, and none is made for it here.
+        # A release that was not begun has no name yet, and none is created here.
         name = journal.release_name() if journal.has_secret() else "not begun"
         Ledger(charged.path).require_left(charged.dataset, name, events)
 
 
 def confirm(charged: Charged | None, journal: Journal, measured: str) -> LedgerEntry | None:
-    """Tell the ledger, where there is one, the code of what was measured. Raises `BudgetError` for another code."""
+    """Record the code of the measurements in the ledger, if there is one. Raises `BudgetError` for another code."""
     if charged is None:
         return None
     release = journal.release_name()

@@ -1,4 +1,4 @@
-"""`topdown spine`: from a configuration and tables of areas to a spine, with its trade-offs, and files to run it."""
+"""`topdown spine`: chooses a spine for a configuration and tables of areas, and writes files to run it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from topdown.tables.tidy import write_parquet, write_text
 from topdown.wording import shown, shown_path, unquoted
 
 _FACTORS = (1 / 64, 1 / 16, 1 / 4, 1, 4, 16, 64)
-"""By how much more the areas weigh than is asked, along the line of the chart."""
+"""The factors by which the weights of areas are multiplied for the line of the chart."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChosenSpine:
-    """A spine that was found (``found``) for a ``problem``: the published ``geography``, the ``tables`` of its areas by
-    kind; ``otherwise``: the same spine with the best shares where areas weigh more or less."""
+    """The result of a search (``found``) for a ``problem``: the published ``geography``, the ``tables`` of its areas by
+    kind; ``otherwise``: the same spine with optimal shares for larger and smaller weights of areas.
+    """
 
     problem: SpineProblem
     geography: Geography
@@ -90,7 +91,7 @@ def require_public(config: RunConfig, areas: Sequence[Path]) -> None:
 
 
 def lines(chosen: ChosenSpine) -> Iterator[str]:
-    """The trade-offs as a table, and what was chosen."""
+    """The candidates and their errors as a table, and the choice."""
     found, facts = chosen.found, chosen.problem.facts
     kinds = [*facts.kinds, *facts.level_names]
     weights = chosen.problem.weights
@@ -109,7 +110,7 @@ def lines(chosen: ChosenSpine) -> Iterator[str]:
 
 
 def chart(chosen: ChosenSpine) -> str:
-    """The trade-off as an SVG picture: areas against the lowest published level that matters."""
+    """An SVG chart of the errors: those of areas against those of the lowest published level that has a weight."""
     facts, weights = chosen.problem.facts, chosen.problem.weights
     told = [level for level in facts.level_names if weights[level]] or facts.level_names or [chosen.geography.levels[0]]
     level = told[-1]
@@ -138,7 +139,7 @@ def chart(chosen: ChosenSpine) -> str:
     title = alt.TitleParams(
         "Spines at one total budget", subtitle="line: the chosen spine, areas weighing more or less", subtitleColor=GREY
     )
-    # Text is as wide as the reader's font makes it: room on the right.
+    # Text is as wide as the reader's font makes it; leave room on the right.
     room = {"left": 5, "top": 5, "right": 70, "bottom": 5}
     both = alt.layer(line, points).properties(width=420, height=340, title=title, padding=room)
     spec = styled(both, f"mean standard deviation of areas against that of {level}, by spine") | {"background": "white"}
@@ -146,13 +147,14 @@ def chart(chosen: ChosenSpine) -> str:
 
 
 def files_of(path: Path) -> tuple[Path, Path, Path]:
-    """The configuration, the table of areas and the picture that a spine of the configuration at ``path`` has."""
+    """The paths of the configuration, the table of areas and the chart for a spine of the configuration at ``path``."""
     return path, path.with_name(f"{path.stem}_areas.parquet"), path.with_name(f"{path.stem}.svg")
 
 
 def require_place(given: Path, output: Path) -> None:
-    """Refuse an ``output`` of which files are there, and one in another folder than the configuration ``given``. Raises
-    `ConfigError`."""
+    """Refuse an ``output`` whose files exist already, or that is in another folder than the configuration ``given``.
+    Raises `ConfigError`.
+    """
     there = next((one for one in files_of(output) if one.exists()), None)
     if there is not None:
         raise ConfigError(f"{shown_path(there)}: is there already; give another --output")
@@ -164,8 +166,9 @@ def require_place(given: Path, output: Path) -> None:
 
 
 def write(chosen: ChosenSpine, config: RunConfig, given: Path, output: Path) -> None:
-    """A configuration ``output`` that measures on the spine, all else as in ``given``, and the picture. Raises
-    `ConfigError` as `write_spine`."""
+    """Write a configuration ``output`` that measures on the spine, otherwise equal to ``given``, and the chart. Raises
+    `ConfigError` as `write_spine`.
+    """
     spine = chosen.found.best.spine
     tables = {kind: os.path.relpath(path, output.parent).replace(os.sep, "/") for kind, path in chosen.tables.items()}
     own = plan_lines(chosen.found.plan)
@@ -176,7 +179,8 @@ def write(chosen: ChosenSpine, config: RunConfig, given: Path, output: Path) -> 
 
 def spine_section(spine: Spine, tables: Mapping[str, str], names: Sequence[str] = ()) -> list[str]:
     """The section [geography.spine] of a file for ``spine``, made of the ``tables`` of areas of every kind; ``names``:
-    what its levels are called, the root's and the lowest included, if not by what divides them."""
+    the names of its levels, including the root's and the lowest, where they differ from the default.
+    """
     cap = spine.cap if isinstance(spine.cap, int) else text("none" if spine.cap is None else spine.cap)
     return [
         "[geography.spine]",
@@ -192,10 +196,10 @@ def spine_section(spine: Spine, tables: Mapping[str, str], names: Sequence[str] 
 def write_spine(
     given: Path, output: Path, sections: Sequence[str], table: pa.Table | None = None, picture: str | None = None
 ) -> None:
-    """A configuration ``output`` with these ``sections``, all else as in ``given``, the public ``table`` of areas and
-    the ``picture``, if there are such.
+    """Write a configuration ``output`` with these ``sections``, otherwise equal to ``given``, and, if given, the public
+    ``table`` of areas and the ``picture``.
 
-    Raises `ConfigError` for settings that name levels which there are not.
+    Raises `ConfigError` for settings that name unknown levels.
     """
     toml, areas, drawn = files_of(output)
     named = {tuple(header_of(line)) for line in sections if header_of(line)}
@@ -220,7 +224,7 @@ def header_of(line: str) -> list[str]:
 
 
 def _without(given: Path, named: Collection[tuple[str, ...]]) -> str:
-    """The configuration ``given`` without the sections that are ``named`` and those in them."""
+    """The configuration ``given`` without the sections that are ``named`` and their subsections."""
     whole = given.read_text(encoding="utf-8-sig")
     settings, kept, ours = tomllib.loads(whole), [], False
     for line in whole.splitlines():

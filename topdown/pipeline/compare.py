@@ -1,4 +1,4 @@
-"""Two studies that were made before, side by side: from the numbers that they left, without any count."""
+"""Compares two existing studies by the numbers that they wrote; no count is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topdown.wording import reason, shown_path
 PAGE = "comparison.html"
 
 _LARGEST = 1 << 28
-"""Bytes of a summary: thousands of groups and methods take some MB."""
+"""The largest size of a summary in bytes; thousands of groups and methods take some MB."""
 
 
 def compare_studies(

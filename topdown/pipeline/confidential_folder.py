@@ -1,4 +1,4 @@
-"""Where what compares with the true counts is written: never under a folder called public."""
+"""Where results that are compared with the true counts are written: never in a folder called public."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topdown.wording import FAILED, reason, shown_path
 
 
 def confidential_directory(output: Path) -> Path:
-    """``output``/internal, unless something on the way there is called public."""
+    """``output``/internal. Raises `ConfigError` if a folder on the path is called public."""
     # `realpath` and not `Path.resolve`, which stops at a loop of links.
     if any(part.lower() == "public" for part in Path(os.path.realpath(require_encodable(output))).parts):
         raise ConfigError(
@@ -27,7 +27,7 @@ def confidential_directory(output: Path) -> Path:
 
 @contextmanager
 def writing(directory: Path) -> Iterator[None]:
-    """What goes wrong with the files in ``directory`` as a `DataError`."""
+    """Raise a `DataError` for errors in writing files to ``directory``."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:

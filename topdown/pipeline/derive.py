@@ -1,4 +1,4 @@
-"""The second half of the job: a release from measurements alone. No confidential count is within its reach."""
+"""The second half of the job: makes a release from measurements alone. It cannot reach confidential counts."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ from topdown.wording import shown
 from topdown.workload.answer_tables import AnswerTable, answer_tables, queries_of, stated_table
 
 _LARGE_TREE, _LARGE_FAMILY = 1 << 22, 1 << 18
-"""Nodes of a tree, and children of a family, beyond which one projection is made after the other."""
+"""With more nodes in the tree, or more children in a family, projections are computed one after the other."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a release is derived from, without the counts: measurements, the stream that breaks ties of rounding, the
-    plan, None where it is not known, the ``origin`` that the manifest states, and the public ``limits`` of answers,
-    None where there are none.
+    """The input of a release, without the counts: measurements; the stream that breaks ties of rounding; the plan, None
+    where it is not known; the ``origin`` that the manifest states; and the public ``limits`` of answers, None where
+    there are none.
     """
 
     measurements: Measurements
@@ -68,7 +68,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left: the directory that may be published, whether it was there already, and its microdata if any."""
+    """The result of a run: the directory that may be published, whether it was there before, and its microdata."""
 
     public: Path
     already_there: bool = False
@@ -107,15 +107,16 @@ def write_made(
     *,
     workers: int | None = None,
 ) -> None:
-    """Find the margins of error of what was ``made``, write all files of the release into ``folder``, and
-    ``give_its_name`` to that.
+    """Compute the margins of error of what was ``made``, write all files of the release into ``folder``, and then call
+    ``give_its_name``.
 
-    ``laws``: of errors, where they were found beforehand; they are taken out of the list, as they have a number for
-    every node and nobody is to hold them while files are written. ``written``: of files that are there already,
-    what puts them into the folder. Raises `DataError` where something cannot be written.
+    ``laws``: of errors, if they were computed before; they are removed from the list, so that they are not kept in
+    memory while files are written. ``written``: functions that put existing files into the folder. Raises `DataError`
+    where something cannot be written.
     """
     measurements, tables = drawn.measurements, answer_tables(config.output.tables, made.release.schema)
-    with stages.stage("finding margins of error"), thread_pool(workers) as threads:  # the others may be at work
+    # The other threads may still be working.
+    with stages.stage("finding margins of error"), thread_pool(workers) as threads:
         areas = made_areas(measurements, made.estimates, made.release, config.output, tables)
         made = as_published(measurements, made)
         found = made_margins(
@@ -163,7 +164,7 @@ def write_made(
 
 
 def as_published(measurements: Measurements, made: Projected) -> Projected:
-    """What was ``made`` of ``measurements`` at the units that are published: on a spine these are sums of its nodes."""
+    """What was ``made`` of ``measurements``, at the published units; on a spine these are sums of its nodes."""
     units, known = published_sums(measurements.geography), published_sums(measurements.kept.geography)
     if units is None or known is None:
         return made
@@ -182,11 +183,11 @@ def drawn_around(
     limits: AnswerLimits | None = None,
     pool: Executor | None = None,
 ) -> list[Release]:
-    """The replicates: whole tables made as the release is, each from the measurements with noise of the same laws added
-    once more (Patra, Dunson 2018: draws of least squares' error law, projected).
+    """The replicates: whole tables that are made as the release is, each from the measurements plus noise of the same
+    laws drawn once more (Patra, Dunson 2018: draws of least squares' error law, projected).
 
-    The same for the same measurements and stream of ties. Raises `ConfigError` where the law of the noise is not known,
-    `ProjectionError` where a table is not certified.
+    They depend only on the measurements and the stream of ties. Raises `ConfigError` where the law of the noise is not
+    known, `ProjectionError` where a table is not certified.
     """
     source = KeyedSource(hashlib.sha256(b"topdown replicates" + ties.key).digest())
     noise, units = answer_noise(measurements), published_sums(measurements.geography)
@@ -208,10 +209,11 @@ def drawn_around(
 
 
 class Projected(NamedTuple):
-    """The release, and the estimates beside it by their names (of all cells or of its tables alone).
+    """The release, and the estimates published beside it by name (of all cells, or of its tables alone).
 
-    ``again``: the second solutions, which may yet be at work, and whose result raises `ProjectionError` where they
-    disagree: before that nothing may be published. ``of_tables``: the intervals of tables, where they are found yet.
+    ``again``: the second solutions, which may still be computed; its result raises `ProjectionError` where they
+    disagree, and nothing may be published before that. ``of_tables``: the intervals of tables, if they were computed
+    already.
     """
 
     estimates: dict[str, Estimate | LinearAnswers | WholeProjection]
@@ -232,9 +234,9 @@ def projected(
 ) -> Projected:
     """Estimates, their second solutions, and whole counts.
 
-    What does not go into the release is solved for only where it is published: of several queries the estimates of all
-    cells take most of the time and most of the room. ``meanwhile``: what solves again while others go on; None: that is
-    done when this returns. Raises `ProjectionError`.
+    Estimates that are not part of the release are computed only if they are published, because for several queries
+    those of all cells take most of the time and memory. ``meanwhile``: an executor that computes the second solutions
+    at the same time; None: they are computed before this returns. Raises `ProjectionError`.
     """
     several = bool(measurements.others)
     if not (several and config.output.estimates is not True):
@@ -259,7 +261,7 @@ def projected(
         found = histograms_down(
             measurements, method, options.weights, limits, options.upward, options.order, whole=rule, workers=workers
         )
-        # The second solution takes one processor: it goes on beside the tables' estimates and what is being written.
+        # The second solution uses one processor, while tables are estimated and files are written.
         return found, started(lambda: again_beneath(found), meanwhile)
 
     def again_beneath(found: Histograms) -> dict[str, CrossCheck]:
@@ -274,9 +276,10 @@ def projected(
             # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
             estimating = started(lambda: linear_answers(measurements, queries_of(asked)), pool)
             if estimating.exception() is not None:
-                solving.result()  # Of two failures the same one is told, whoever works.
+                # If both fail, the same error is raised, whichever thread was first.
+                solving.result()
             linear = estimating.result()
-            # Here, and not in that thread: once the families are solved, two tables are worked on at once.
+            # Here and not in that thread, so that two tables are computed at once when the families are solved.
             if published_sums(measurements.geography) is None:
                 intervals = table_intervals(measurements, linear, config.output, tables, pool)
             beside["unbiased"] = linear
@@ -293,18 +296,21 @@ def projected(
 
 
 def asked_tables(measurements: Measurements, tables: Sequence[AnswerTable]) -> list[AnswerTable]:
-    """The tables whose estimates a release of several queries has: ``tables``, and what is stated of areas."""
+    """The tables whose estimates a release of several queries has: ``tables``, and those that are stated of areas."""
     return [*tables, *([stated_table(None, measurements.schema, tables)] if area_sums(measurements.geography) else [])]
 
 
 def _one_by_one(tree: Tree) -> bool:
-    """Whether a family, or the whole tree, is so large that two projections at once would take the most memory."""
+    """Whether a family, or the whole tree, is so large that two projections at the same time would determine the
+    memory.
+    """
     return tree.n_nodes > _LARGE_TREE or int(np.diff(tree.child_offsets).max(initial=1)) > _LARGE_FAMILY
 
 
 def finds_laws_early(tree: Tree) -> bool:
-    """Whether the laws of errors are found beside the projection: where one projection is made after the other, which
-    leaves a processor idle, and one leaf stands for many in the laws."""
+    """Whether the laws of errors are computed during the projection: where projections are computed one after the
+    other, which leaves a processor idle, and one leaf stands for many in the laws.
+    """
     return _one_by_one(tree) and 8 * tree.n_families <= tree.n_nodes
 
 
@@ -323,9 +329,10 @@ def require_solver(config: DerivationConfig) -> None:
 def estimated(
     config: DerivationConfig, measurements: Measurements, pool: Executor | None, limits: AnswerLimits | None = None
 ) -> dict[str, Estimate]:
-    """Least squares, called "unbiased" where it is (under bounded noise it is not), and the non-negative estimate.
+    """The least-squares estimate, called "unbiased" where it is (under bounded noise it is not), and the non-negative
+    estimate.
 
-    The second keeps ``limits``; the first could not and stay what it is.
+    The second satisfies ``limits``; the first would not be unbiased if it did.
     """
     bounded = measurements.plan is not None and measurements.plan.bounds.any
     jobs: dict[str, Callable[[], Estimate]] = {
@@ -336,7 +343,7 @@ def estimated(
 
 
 def _non_negative(config: DerivationConfig, measurements: Measurements, limits: AnswerLimits | None = None) -> Estimate:
-    """The estimate of which a release of the cells is made."""
+    """The non-negative estimate, from which a release of the cells is made."""
     options = config.projection
     return project(
         measurements,
@@ -358,8 +365,8 @@ def made_whole(
     *,
     workers: int | None = None,
 ) -> Release:
-    """Whole counts from ``estimate``; of several queries, or within ``limits``, where None will do, from the
-    measurements, family by family beneath whole parents.
+    """Whole counts from ``estimate``. For several queries, or within ``limits``, where it may be None, they are made
+    from the measurements, family by family beneath whole parents.
 
     Raises `ProjectionError` as `round_counts` and `project_whole` do.
     """

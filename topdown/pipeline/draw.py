@@ -1,4 +1,4 @@
-"""The first half of the job: confidential counts in, protected measurements out. The counts end here."""
+"""The first half of the job: reads confidential counts and measures them. The counts do not leave it."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ from topdown.workload import Query
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a release starts from: validated counts, the plan for their levels, the digest of their file.
+    """The input of a release: validated counts, the plan for their levels, the digest of their file.
 
-    ``units``: the digest of the public list of units, ``limits`` the public limits and ``limits_digest`` the digest of
-    their table, None without one, ``areas``: that of the tables which a spine is made of. ``leaves``: of a part, None
-    where the release is made of the whole tree at once.
+    ``units``: the digest of the public list of units; ``limits``: the public limits; ``limits_digest``: the digest of
+    their table; ``areas``: the digest of the tables of areas from which a spine is made; each None where there is none.
+    ``leaves``: the number of leaves of a part, None where the whole tree is made at once.
     """
 
     counts: Counts
@@ -84,7 +84,7 @@ class Prepared:
 
 
 def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
-    """Validate ``config``, its data and its plan together, and rehearse; draw nothing and write nothing."""
+    """Validate ``config``, its data and its plan together, and rehearse the run; nothing is drawn or written."""
     stages = stages or Silent()
     if not isinstance(config, StudyConfig):
         require_directory(config.output_path)
@@ -116,13 +116,13 @@ def draw(
 ) -> Drawn | CutTree | SupportDrawn | None:
     """The measurements of the release that is written to ``directory``; None where it was written before.
 
-    Of a release in parts, which a large one is, or one with a ``part_size`` (leaves of a part), the tree is cut, and
-    its parts are measured later, each by itself. Where the schema has too many cells to measure all answers, those are
-    measured that solving asks for, and what was solved is given.
+    For a release in parts (a large one, or one with a ``part_size``, the leaves of a part) the tree is cut, and its
+    parts are measured later, each by itself. Where the schema has too many cells to measure all answers, only the
+    answers that the solution needs are measured, and the solution is returned.
 
-    Reads and validates, rehearses, reserves the budget in the ledger where there is one, keeps what the noise follows
-    from, draws, and confirms it. A run that is started again draws the same noise. ``held`` then holds the directory
-    for this run alone. No count outlives this function. ``workers``: threads of what follows, on which its memory
+    Reads and validates, rehearses, reserves the budget in the ledger if there is one, records what the noise is derived
+    from, draws, and confirms. A run that is started again draws the same noise. ``held`` then locks the directory for
+    this run. No count is in memory afterwards. ``workers``: the threads of the following steps, on which the memory
     depends; ``executor``: of the parts, None for processes. Raises `ConfigError`, `DataError`, `ProjectionError` or
     `BudgetError`.
     """
@@ -191,8 +191,9 @@ def _solved(
     stages: Stages,
     workers: int | None,
 ) -> tuple[SupportSolution, str]:
-    """Histograms that are solved while they are measured, and the code of all answers that were measured for it, which
-    are kept beside the journal."""
+    """Histograms that are solved while they are measured, and the code of all answers that were measured, which is kept
+    in the journal.
+    """
     counts, levels = prepared.counts, prepared.counts.geography.levels
     asked = AskedMeasurements(counts, prepared.plan, begun.key)
     found = solved_on_supports(config, counts.geography, counts.schema, asked, begun.ties, stages, workers=workers)
@@ -205,7 +206,7 @@ def _solved(
 def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stages) -> CutTree | None:
     """A release in parts that was cut and is not finished: its table need not be read again.
 
-    None where there is none, or where what was cut, or the input, is not what it was: it is then read, and judged.
+    None where there is none, or where the files of the cut, or the input, have changed: the table is then read again.
     """
     folder = folder_of(directory)
     record = Record.read(folder) if os.path.exists(folder.job) else None  # also where a name is too long
@@ -243,7 +244,7 @@ def _prepare(
     plan, leaves = config.plan(), None
     _require_solvers(config)
     require_exports(config)
-    # Solvers take a second to load, in which a large table's units are read.
+    # Solvers take a second to load; meanwhile the units of a large table are read.
     with stages.stage("reading the table"), ThreadPoolExecutor(1) as beside:
         solver = beside.submit(require_solver, config)
         digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
@@ -252,7 +253,8 @@ def _prepare(
 
         def before_counts(geography: Geography, read: int) -> None:
             nonlocal leaves
-            solver.result()  # Memory is weighed when the libraries are loaded that the run needs.
+            # The memory is estimated when the libraries of the run are loaded.
+            solver.result()
             if not isinstance(config, StudyConfig):
                 prepare(geography.n_nodes * len(config.input.cells))
             if config.on_supports:
@@ -303,7 +305,7 @@ def _prepare(
 
 
 def require_directory(path: Path) -> None:
-    """Refuse an output directory that cannot be one, since a file is there, or where a folder above it should be."""
+    """Refuse an output directory whose path, or the path of a folder above it, is a file."""
     there = next((one for one in (path, *path.parents) if os.path.lexists(one)), None)
     if there is not None and not there.is_dir():
         raise ConfigError(
@@ -313,7 +315,7 @@ def require_directory(path: Path) -> None:
 
 
 def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
-    """Refuse the confidential table as the public list of units, whose digest the manifest states."""
+    """Refuse the confidential table as the public list of units, since the manifest states the list's digest."""
     if units == digest:
         raise ConfigError(
             f"geography.units = {shown(config.geography.units)} is the confidential table itself; give a list that is "
@@ -322,8 +324,8 @@ def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
 
 
 def _require_solvers(config: RunConfig) -> None:
-    """Refuse a method that has no solver of what is measured, or rows that could not be written, before any noise is
-    drawn.
+    """Refuse a method without a solver for the measured queries, and rows that could not be written, before any noise
+    is drawn.
     """
     if isinstance(config, StudyConfig):
         variants = (variant.methods or () for variant in config.study.variant)
@@ -335,7 +337,7 @@ def _require_solvers(config: RunConfig) -> None:
 
 
 def _require_upward(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
-    """Refuse an upward pass that could not start where it is said to, before any noise is drawn."""
+    """Refuse a level at which the upward pass cannot start, before any noise is drawn."""
     upward, schema = config.projection.upward, config.schema_of_cells
     if upward is None:
         return
@@ -349,7 +351,7 @@ def _require_upward(config: RunConfig, plan: Plan, levels: Sequence[str]) -> Non
 
 
 def _require_order(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
-    """Refuse an order of queries that makes no sense, before any noise is drawn."""
+    """Refuse an order of queries that is not valid, before any noise is drawn."""
     order = config.projection.order
     if order and not config.by_family:
         raise ConfigError(
@@ -360,7 +362,7 @@ def _require_order(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None
 
 
 def charged_to(config: RunConfig) -> Charged | None:
-    """Where the budget of ``config``'s release is accounted for, None where it is nowhere."""
+    """The account that ``config``'s release is charged to; None where there is no ledger."""
     return None if config.ledger is None else Charged(config.folder / config.ledger.path, config.ledger.dataset)
 
 
@@ -373,7 +375,9 @@ def _say_input(stages: Stages, geography: Geography, cells: Sequence[str]) -> No
 
 
 def require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> None:
-    """Refuse a release that would publish true counts for noisy ones, unless that is what is asked for."""
+    """Refuse a release whose noise is 0 with a large probability, so that true counts would be published, unless this
+    is asked for.
+    """
     bare = strength.unprotected(plan, levels, gains)
     if bare and not config.privacy.accept_no_protection and not isinstance(config, StudyConfig):
         level, part = next(iter(bare.items()))
@@ -386,7 +390,7 @@ def require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gai
 
 
 def notices_of(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> tuple[str, ...]:
-    """What whoever reads the release has to know before anything else."""
+    """The notices that a reader of the release has to know first."""
     found = [*strength.in_words(plan, levels, gains), *strength.spent_on_sums(plan, levels)]
     total = plan.guarantee(levels).total
     epsilon = total.epsilon if plan.is_pure else None if total.approx is None else total.approx.epsilon

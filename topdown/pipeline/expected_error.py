@@ -1,4 +1,4 @@
-"""What `topdown check` says and writes of the errors that a plan will give: no count is looked at."""
+"""Prints and writes the expected errors of a plan for `topdown check`; no count is read."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ _COLUMNS = {
 
 
 def error_lines(errors: pd.DataFrame) -> Iterator[str]:
-    """One line per level of ``errors`` (`expected_errors` of the measured cells at 95 %): the error that measured
-    counts stay within, and what least squares over all levels makes of it for the median unit."""
+    """One line per level of ``errors`` (`expected_errors` of the measured cells at 95 %): the margin of measured
+    counts, and that of least squares over all levels for the median unit.
+    """
     for row in errors.to_dict("records"):
         level = row["level"]
         if row["sd"] == 0:
@@ -48,8 +49,9 @@ def _within(margin: float) -> str:
 def error_table(
     errors: pd.DataFrame, confidence: float, upward: str | None = None, all_levels: pd.DataFrame | None = None
 ) -> Iterator[str]:
-    """The table of `expected_errors` as lines of text; with ``upward`` that of a release whose upward pass starts
-    there, beside that of least squares over ``all_levels``."""
+    """The table of `expected_errors` as lines of text; with ``upward`` for a release whose upward pass starts there,
+    next to least squares over ``all_levels``.
+    """
     rows = [("level", "query", "answers", *_COLUMNS.values())]
     for row in errors.to_dict("records"):
         numbers = (number_text(row[name]) for name in _COLUMNS)
@@ -78,7 +80,8 @@ _OF_UNITS = {
 
 def area_table(errors: pd.DataFrame, confidence: float) -> Iterator[str]:
     """The standard deviations of `expected_errors` at units and areas as lines of text: their mean, median, 90th
-    percentile and largest, with the unit or area that has it."""
+    percentile and largest, with the unit or area where it is reached.
+    """
     yield f"areas     standard deviations; margins at {confidence:.6g}, of the median and of any one unit or area"
     rows = [("level or areas", "query", "units", *_OF_UNITS.values(), "worst")]
     for row in errors.to_dict("records"):
@@ -89,7 +92,7 @@ def area_table(errors: pd.DataFrame, confidence: float) -> Iterator[str]:
 
 
 def lined_up(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """``rows`` of text as lines with their columns one below the other, of which the first two are words."""
+    """``rows`` of text as lines with aligned columns, the first two of which are words."""
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     for line in rows:
         padded = list(zip(line, widths, strict=True))
@@ -98,7 +101,7 @@ def lined_up(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def number_text(value: float) -> str:
-    """``value`` as text of four digits; "-" for what is not known, "any" for what is not determined."""
+    """``value`` as text with four digits; "-" for unknown values, "any" for infinite ones."""
     return (
         "-"
         if math.isnan(value)
@@ -111,12 +114,13 @@ def number_text(value: float) -> str:
 
 
 def require_format(path: Path) -> Path:
-    """Refuse an ending that is not one of `FORMATS`. Raises `ConfigError`."""
+    """Refuse a file name whose ending is not that of one of `FORMATS`. Raises `ConfigError`."""
     format_of(path, FORMATS)
     return path
 
 
 def write_errors(path: Path, errors: pd.DataFrame, confidence: float) -> None:
-    """``errors`` and the confidence as a table in CSV, or as records in JSON; what is undetermined or not measured is
-    empty, or null."""
+    """Write ``errors`` and the confidence as a CSV table, or as JSON records; values that are not determined or not
+    measured are empty, or null.
+    """
     write_frame(path, errors.assign(confidence=confidence).replace([math.inf, math.nan], None), {}, FORMATS)

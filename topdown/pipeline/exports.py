@@ -1,8 +1,8 @@
-"""[output] exports and page: the release in other people's forms too, in the folder exports/ beside public/, and as a
-page to read, page.html.
+"""[output] exports and page: writes the release in other formats to the folder exports/ beside public/, and as a page,
+page.html.
 
-What a form needs is looked at before anything is drawn. The folder appears whole, when the release is there; made.json
-says of which release it is and how it was asked for, so that a run that is started again knows its own.
+What a format needs is checked before anything is drawn. The folder appears complete, after the release; made.json
+states from which release and with which options it was made, so that a run that is started again recognises it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SCHEMA_VERSION = "1.0"
 
 
 def require_exports(config: DerivationConfig, directory: Path | None = None) -> None:
-    """Refuse exports that cannot be made whatever the table holds: unknown forms, options of others, files that are not
-    there, and where it is known the ``directory`` in which exports of another release lie.
+    """Refuse exports that cannot be made whatever the table holds: unknown formats, options of other formats, missing
+    files, and, where ``directory`` is given, a directory with exports of another release.
 
     Raises `ConfigError` naming the setting.
     """
@@ -61,11 +61,11 @@ def require_exports(config: DerivationConfig, directory: Path | None = None) -> 
 def require_exportable(
     config: DerivationConfig, geography: Geography, schema: Schema, no_margins: str | None = None
 ) -> None:
-    """Refuse, before there are measurements, what a form of ``config`` has no place for: units, levels, attributes.
-    ``geography``: of the units that are measured.
+    """Refuse, before anything is drawn, units, levels and attributes that a format of ``config`` cannot represent.
+    ``geography``: of the measured units.
 
-    ``no_margins``: why the release will have no margins of error; None where it will have some. Raises `ConfigError`
-    and `DataError` naming the form.
+    ``no_margins``: why the release has no margins of error; None where it has some. Raises `ConfigError` and
+    `DataError` naming the format.
     """
     for form in _chosen(config):
         try:
@@ -83,10 +83,10 @@ def require_exportable(
 
 
 def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> None:
-    """Write the release in ``directory``/public in the forms that ``config`` asks for, into ``directory``/exports, and
+    """Write the release in ``directory``/public in the formats that ``config`` asks for to ``directory``/exports, and
     its page beside them.
 
-    Raises `ConfigError` where that folder holds anything else, `DataError` where something cannot be written.
+    Raises `ConfigError` where that folder has other content, `DataError` where something cannot be written.
     """
     if config.output.page:
         _write_page(config, directory, stages)
@@ -121,7 +121,7 @@ def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> 
 
 
 def _require_page_files(config: DerivationConfig) -> None:
-    """Refuse files for a page that are not there, or without a page. Raises `ConfigError` naming the setting."""
+    """Refuse files of a page that are missing, or given without a page. Raises `ConfigError` naming the setting."""
     options = _page_options(config)
     if not config.output.page and options != PageOptions():
         raise ConfigError("section [page] is for the page of the release; set output.page = true, or leave it out")
@@ -155,7 +155,7 @@ def _chosen(config: DerivationConfig) -> list[ExportFormat]:
 
 
 def _options(config: DerivationConfig) -> ExportOptions:
-    """What section [exports] says, its paths relative to the file."""
+    """The options of section [exports], with paths relative to the file."""
     told = config.exports
     paths = {name: getattr(told, name) for name in ("units", "header", "geometry")}
     resolved = {name: None if path is None else config.path_of(path) for name, path in paths.items()}
@@ -163,12 +163,12 @@ def _options(config: DerivationConfig) -> ExportOptions:
 
 
 def _of_form(form: ExportFormat, options: ExportOptions) -> ExportOptions:
-    """Of ``options`` those that ``form`` takes."""
+    """Those of ``options`` that ``form`` takes."""
     return replace(options, **{name: None for name in options.given if name not in form.options})
 
 
 def _told(option: Path | str) -> str:
-    """An option for the record: a text, or the digest of what lies at a path."""
+    """An option for the record: its text, or the digest of the file at its path."""
     if isinstance(option, str):
         return option
     if not option.is_dir():
@@ -188,7 +188,7 @@ def _holds(folder: Path) -> bool:
 
 
 def _require_same(folder: Path, asked: dict[str, Any]) -> None:
-    """Refuse a folder that holds other exports than those that are ``asked`` for, or not all of them."""
+    """Refuse a folder whose exports are not those that are ``asked`` for, or are incomplete."""
     try:
         there = json.loads((folder / _MADE).read_text(encoding="utf-8"))
         files = {str(name): str(digest) for name, digest in there.pop("files").items()}

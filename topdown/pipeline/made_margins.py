@@ -1,8 +1,8 @@
-"""The margins of error of a release: which there are, and what the manifest says of them.
+"""Computes the margins of error of a release, and the manifest's statement on them.
 
-Beside every released count whose zeros have rows there is an interval: in release.* where the cells alone were
-measured, in estimates.* and in the tables. Of several queries the rows of release.* are the cells that have records,
-and what has no row would have no interval, just where one says most.
+Every released count has an interval if zeros have rows, too: in release.* where the cells alone were measured, in
+estimates.* and in the tables. For several queries the rows of release.* are the cells with records; cells without a row
+would have no interval, although theirs says the most.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ _NOT_WRITTEN = "output.margins = false; td.margins and topdown query compute mar
 
 
 class MadeMargins(NamedTuple):
-    """``margins`` of every cell, if there are any; ``of_tables``: those of the tables that have any, by name;
-    ``reach``: of the answers in tables; ``said``: the manifest's entry on margins;
-    ``total``: of the total, beside the cells, ``wide``: of the columns of the wide table, where there are any."""
+    """``margins`` of every cell, if any; ``of_tables``: those of tables, by name; ``reach``: of the answers in tables;
+    ``said``: the manifest's entry on margins; ``total``: the margins of the total, beside the cells; ``wide``: those of
+    the columns of the wide table.
+    """
 
     margins: Margins | None
     of_tables: dict[str, Intervals]
@@ -63,14 +64,14 @@ def made_margins(
     of_tables: dict[str, Intervals] | None = None,
     laws: Future[AnswerLaws | None] | None = None,
 ) -> MadeMargins:
-    """The margins that ``output`` asks for of what was made of ``measurements``, with ``tables`` or without, by threads
-    of ``executor``; ``of_tables``: what `table_intervals` found, ``laws``: what `laws_beforehand` is finding, where
-    that was asked before.
+    """The margins that ``output`` asks for, of what was made of ``measurements`` with or without ``tables``, by threads
+    of ``executor``; ``of_tables``: the result of `table_intervals`, ``laws``: the future result of `laws_beforehand`,
+    if they were computed before.
 
-    There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
-    cells, beside which they would stand, are not published.
+    There are none where the law of the noise is not known. There are none of cells where several queries were measured
+    and the estimates of all cells are not published.
     """
-    # What nobody has begun in the meantime is done here, and not behind whatever else is waiting.
+    # If no thread has begun, this is computed here, and does not wait for other tasks.
     found = None if laws is None or laws.cancel() else laws.result()
     confidence, linear = output.confidence, estimates.get("unbiased")
     reason = None if found is not None else no_margins(measurements) if output.margins else _NOT_WRITTEN
@@ -103,7 +104,7 @@ def made_margins(
 def _beside_cells(
     measurements: Measurements, linear: object, output: Output, tables: Sequence[AnswerTable], laws: AnswerLaws
 ) -> tuple[Bounded | None, Bounded | None]:
-    """What bounds the total in release.* and the columns of release_wide.*, where margins are asked for there."""
+    """The bounds of the total in release.* and of the columns of release_wide.*, where margins are asked for there."""
     if not output.with_margins("tables", [CELLS]) or not isinstance(linear, Estimate | LinearAnswers):
         return None, None
     levels, tree, schema = _levels(measurements, output), measurements.published.tree, measurements.schema
@@ -120,7 +121,7 @@ def _beside_cells(
         return total, None
     if isinstance(linear, Estimate):
         return total, bounded(wide_table(measurements.cells, schema, tables))
-    # Of several queries those columns that were solved for, in other tables, and the total.
+    # For several queries: the columns that were estimated for other tables, and the total.
     asked = [column for table in (total_table(schema), *tables) for column in table.columns]
     return total, bounded(AnswerTable(CELLS, CELLS, tuple(dict.fromkeys(asked))))
 
@@ -132,8 +133,9 @@ def made_areas(
     output: Output,
     tables: Sequence[AnswerTable] = (),
 ) -> list[AreaCounts]:
-    """The areas of every kind that are published of what was made of ``measurements`` on a spine, with ``tables`` or
-    without: of the ``release`` and the ``estimates`` of the spine's nodes."""
+    """The published areas of every kind, from the ``release`` and the ``estimates`` of the nodes of a spine, with or
+    without ``tables``.
+    """
     sums, known_sums = area_sums(measurements.geography), area_sums(measurements.kept.geography)
     measurements = measurements.kept
     linear = next((one for one in estimates.values() if isinstance(one, Estimate | LinearAnswers)), None)
@@ -144,7 +146,8 @@ def made_areas(
     table = stated_table(release.cells if release.layout is EVERY_CELL else None, release.schema, tables)
     columns = [(column.query, column.answer) for column in table.columns]
     for kind, all_units in sums.items():
-        units = known_sums[kind]  # those whose measurements were kept
+        # The levels whose measurements were kept.
+        units = known_sums[kind]
         own, at = estimates_at(units, linear, errors), range(units.geography.tree.n_levels)
         laws, bounded = AnswerLaws.of(measurements, units) if known else None, None
         reach = Reach.of(measurements, output.confidence, laws) if output.margins else Reach(1.0 - output.confidence)
@@ -169,7 +172,7 @@ def _laws(measurements: Measurements, output: Output) -> AnswerLaws:
 
 
 def _where(measurements: Measurements, output: Output, tables: Sequence[str]) -> str:
-    """Which margins a release has that has not all, in words."""
+    """States which margins a release has, where it does not have all."""
     if output.margins is True:
         return ""
     levels = output.with_margins("levels", measurements.published.levels)
@@ -180,14 +183,17 @@ def _where(measurements: Measurements, output: Output, tables: Sequence[str]) ->
 
 
 def laws_beforehand(measurements: Measurements, output: Output) -> AnswerLaws | None:
-    """The laws of the cells' errors, with the tables by which their intervals are found: they follow from variances
-    alone, and can be had before there is an estimate. None where there are none, or others."""
+    """The laws of the cells' errors, with the tables by which their intervals are computed. They depend on variances
+    alone, so that they can be computed before there is an estimate. None where the cells alone were not measured, or
+    there are no margins.
+    """
     if measurements.others or not output.margins:
         return None
     try:
         laws = _laws(measurements, output)
     except ConfigError:
-        return None  # why is said where margins are made
+        # The reason is stated where the margins are made.
+        return None
     for shape in laws.of_cells:
         interval(shape, 1.0 - output.confidence)
     return laws
@@ -201,9 +207,10 @@ def table_intervals(
     executor: Executor | None = None,
     laws: AnswerLaws | None = None,
 ) -> dict[str, Intervals]:
-    """The intervals that ``output`` asks for of ``tables`` about the estimates ``linear``, by the tables' names,
-    several at once by threads of ``executor``; none where there cannot be any. ``laws``: of the errors, where they are
-    known."""
+    """The intervals that ``output`` asks for of ``tables`` around the estimates ``linear``, by the tables' names,
+    computed by threads of ``executor``; none where there are no margins. ``laws``: of the errors, if they are known
+    already.
+    """
     tables = [table for table in tables if output.with_margins("tables", [table.name])]
     if not (tables and _levels(measurements, output) and isinstance(linear, Estimate | LinearAnswers)):
         return {}

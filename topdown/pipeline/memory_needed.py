@@ -1,11 +1,12 @@
-"""About how much memory and disk a run takes, weighed when its units are read and before a count is.
+"""Estimates the memory and disk space of a run, after its units are read and before any count is.
 
-One formula a stage: tables of nodes x cells (8 bytes a number), and the arrays that a stage works with, as they were
-found by `benchmarks/memory.py` on trees from one wide family to chains of thirty levels, and for parts by
-`benchmarks/nation_histogram.py`. A run never takes twice what they say, and seldom half of it.
+There is one formula for each stage: for tables of nodes x cells (8 bytes a number), and for the arrays of the stage,
+fitted to measurements by `benchmarks/memory.py` on trees from one wide family to chains of thirty levels, and for parts
+by `benchmarks/nation_histogram.py`. A run never takes twice the estimate, and seldom half of it.
 
-A release of several queries that would not fit is made in parts, and parts that would not fit are made smaller. That
-is decided, and said, from units, cells and configuration alone: how many rows the table has is confidential.
+A release of several queries that would not fit is made in parts, and parts that would not fit are made smaller. This is
+decided, and printed, from units, cells and configuration alone, because the number of rows of the table is
+confidential.
 """
 
 from __future__ import annotations
@@ -44,44 +45,49 @@ _WORD = 8
 """Bytes of a count, an estimate, a variance, a code."""
 
 _LOADED = 40 << 20
-"""What a run takes beside its arrays: libraries that are still to load, the rehearsal, solvers, files' buffers."""
+"""What a run takes besides its arrays: libraries that are loaded later, the rehearsal, solvers, buffers of files."""
 
 _LIBRARIES, _LOOPS, _COMPILING = 256 << 20, 96 << 20, 400 << 20
-"""What a process holds before it reads a table: libraries, and the loops that several queries need; what these take
-until they are compiled, at most."""
+"""What a process takes before it reads a table: libraries, and the compiled loops for several queries; and what
+compiling these loops takes at most.
+"""
 
 _READING, _ABOVE, _WORKER = 512 << 20, 384 << 20, 320 << 20
-"""What processes of a run in parts take beside their arrays: the first while it reads, and then; a worker."""
+"""What the processes of a run in parts take besides their arrays: the first one while it reads, the first one
+afterwards, and a worker.
+"""
 
 _CELLS_OF_A_UNIT = 64
-"""Cells in which a unit of a release of several queries has records, at most, and one in 16 of all."""
+"""A unit of a release of several queries has records in this many cells plus one in 16 of all cells, at most."""
 
 _AT_ONCE = 1 << 18
-"""Nodes, or rows of a file, that are worked on at once."""
+"""The number of nodes, or rows of a file, that are processed at once."""
 
 _SMALLEST_PART = 1_000
-"""Leaves of a part below which parts are not made smaller."""
+"""Parts are not made smaller than this many leaves."""
 
 _RECORDS_AT_ONCE = 1 << 21
-"""Of records, or long rows, so many are held at once, at most."""
+"""The largest number of records, or long rows, in memory at once."""
 
 _TYPICAL_WIDTH = 16.0
-"""Bytes of a value in a column of counts, for who may not look at the file."""
+"""Bytes of a value in a column of counts, if the file may not be read."""
 
 _ROW, _ROW_ON_DISK, _ROW_AS_TEXT = 28, 13, 100
-"""Bytes of a row of the table in a run in parts: when it is read, in all files together, in a CSV."""
+"""Bytes of a row of the table in a run in parts: in memory while reading, in all files together, in a CSV file."""
 
 _NUMBER_ON_DISK, _ESTIMATE_ON_DISK, _NUMBERS_OF_A_COLUMN = 4, 32, 8
-"""Bytes of a measured number in files, between steps and published; of the estimate of a table's column at a unit with
-its margin of error; and numbers that are held of each while tables are estimated."""
+"""Bytes of a measured number in files, between steps and published; bytes of the published estimate of a table's column
+at a unit, with its margin of error; and how many numbers of each are in memory while tables are estimated.
+"""
 
 _LARGEST_SAID = 1 << 40
-"""A figure beyond this is of all cells, of which but few can have records: it says nothing of a run."""
+"""A larger estimate counts all cells, although only few can have records, and is not printed."""
 
 
 class InParts(NamedTuple):
-    """Bytes: what the process takes that gives out the work, before and then, what each worker takes, and what the
-    output directory takes on disk."""
+    """Sizes in bytes: the memory of the process that distributes the work, while reading and afterwards, the memory of
+    each worker, and the disk space in the output directory.
+    """
 
     reading: int
     above: int
@@ -89,7 +95,7 @@ class InParts(NamedTuple):
     disk: int
 
     def memory(self, held: int, workers: int) -> int:
-        """The most that all processes hold, of which the first holds so much now."""
+        """The largest memory of all processes together; ``held``: what the first one has now."""
         return held + max(self.reading, self.above + workers * self.worker)
 
 
@@ -102,15 +108,15 @@ def weigh(
     workers: int | None = None,
     part_size: int | None = None,
 ) -> int | None:
-    """How many leaves a part of the run has, None where the whole tree is made at once; refuse what needs more memory
-    than there is, and tell ``stages`` about how much a run takes.
+    """The number of leaves of a part, None where the whole tree is made at once. Refuses a run that needs more memory
+    than is available, and tells ``stages`` about how much a run takes.
 
-    ``read``: bytes that are held and go when the counts are. Of a study only what reading takes is known. Raises
-    `DataError`.
+    ``read``: bytes that are in use until the counts are read. For a study, only the memory for reading is estimated.
+    Raises `DataError`.
     """
     path, form, held = config.input_path, config.input.form, held_memory() - read
     columns = [*config.counted_columns, *config.input.chosen_by]
-    # A redistricting file is read already, and weighed by whoever did it.
+    # A redistricting file has been read already, and its reader checked the memory.
     extent = Extent(0, 0.0) if config.input.kind.known_layout else extent_of(path, columns, form)
     refused = f"{geography.n_nodes:,} units x {len(config.input.cells)} cells takes more than there is"
     if isinstance(config, StudyConfig):
@@ -120,7 +126,7 @@ def weigh(
     leaves = _leaves_of_a_part(config, geography, part_size, count)
     if leaves is None:
         if config.by_family:
-            # Where an allocation fails within its compiler, nobody can say so: the process ends.
+            # Where an allocation in the compiler fails, the process ends without a message.
             compiling = f"several queries takes, for its compiler alone, {gibibytes(_COMPILING)}"
             _refuse_beyond(_COMPILING, config, compiling)
             load_loops()
@@ -135,14 +141,15 @@ def weigh(
 
 
 def require_memory_for_units(config: RunConfig, rows: int, n_levels: int) -> None:
-    """Refuse a table of so many ``rows``, one for every unit, in ``n_levels`` columns, whose units alone, however short
-    their names, need more memory than there is. Raises `DataError`."""
+    """Refuse a table of so many ``rows``, one for every unit, in ``n_levels`` columns, if its units need more memory
+    than is available even with the shortest names. Raises `DataError`.
+    """
     least = 13  # bytes of a row in a column of units while the tree is built: a text of one letter, and its number
     _refuse_beyond(rows * least * n_levels, config, "so many rows takes more than there is")
 
 
 def require_disk(directory: Path, size: int) -> None:
-    """Refuse a release that does not fit where it is written. Raises `DataError`."""
+    """Refuse a release that needs more disk space than is free. Raises `DataError`."""
     there = next(path for path in (directory, *directory.parents) if path.exists())
     free = shutil.disk_usage(there).free
     if size > free:
@@ -154,13 +161,13 @@ def require_disk(directory: Path, size: int) -> None:
 
 
 def of_reading(config: RunConfig, geography: Geography, extent: Extent | None) -> int:
-    """Bytes that reading takes: the table's columns, a number for every row, units looked up, and the counts."""
+    """Bytes for reading: the table's columns, a number for every row, looking up units, and the counts."""
     kind = config.input.kind
     if extent is None:
         rows = _RECORDS_AT_ONCE if kind.of_leaf is None else geography.n_leaves * kind.cells_are_columns
         extent = Extent(rows, _TYPICAL_WIDTH * (len(config.counted_columns) + len(config.input.chosen_by)))
     rows = extent.rows if kind.cells_are_columns else min(extent.rows, _RECORDS_AT_ONCE)
-    # Rows that are chosen are a copy beside the table; of a redistricting file fields and their differences are held.
+    # Chosen rows are a copy of part of the table; for a redistricting file fields and their differences are in memory.
     row_bytes = extent.row_bytes * (1 + bool(config.input.chosen_by)) + _text(geography) / geography.n_nodes + 6 * _WORD
     tables = 4 if kind.known_layout else 1
     values = tables * _WORD * geography.n_nodes * len(config.input.cells)
@@ -168,7 +175,7 @@ def of_reading(config: RunConfig, geography: Geography, extent: Extent | None) -
 
 
 def of_whole(config: RunConfig, geography: Geography, extent: Extent | None = None) -> int:
-    """Bytes that a run of the whole tree at once takes; ``extent``: of its table, None: as far as it is public."""
+    """Bytes for a run of the whole tree at once; ``extent``: of its table, None: estimated from public sizes."""
     tree, cells, text = geography.tree, len(config.input.cells), _text(geography)
     nodes, table = tree.n_nodes, _WORD * tree.n_nodes * cells
     block = _WORD * nodes * int(next(tree.blocks(cells)).stop)
@@ -187,7 +194,9 @@ def of_whole(config: RunConfig, geography: Geography, extent: Extent | None = No
 
 
 def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | None = None) -> InParts:
-    """What a run in parts of so many ``leaves`` takes; ``rows``: of the table, None: as far as they are public."""
+    """Memory and disk space of a run in parts of so many ``leaves``; ``rows``: of the table, None: estimated from
+    public sizes.
+    """
     schema, tree, levels = config.schema_of_cells, geography.tree, geography.levels
     plan = config.plan().for_levels(levels).for_schema(schema)
     level, _ = cut = cut_for(tree, leaves, plan)
@@ -234,13 +243,14 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
 
 
 def _published_trees(geography: Geography) -> list[Geography]:
-    """The trees that are published of a spine's; none of another geography, which is published itself."""
+    """The published trees of a spine; empty for another geography."""
     return [geography.published, *geography.areas.values()] if isinstance(geography, SpineGeography) else []
 
 
 def _program(possible: int, children: int, one_in: int) -> int:
-    """Bytes of a family's program of ``possible`` cells: tables of cells x cells, and of every child two of the cells
-    in which it has records, one in so many."""
+    """Bytes of a family's program with ``possible`` cells: tables of cells x cells, and for every child two of the
+    cells in which it has records, one in ``one_in``.
+    """
     return _WORD * (3 * possible**2 + 2 * children * (possible // one_in + 1) ** 2)
 
 
@@ -250,7 +260,7 @@ def _text(geography: Geography) -> int:
 
 
 def _leaves_of_a_part(config: RunConfig, geography: Geography, part_size: int | None, workers: int) -> int | None:
-    """As `weigh` returns; from public sizes alone."""
+    """As `weigh`, from public sizes alone."""
     free, before = available_memory(), _held_before(config)
     room = math.inf if free is None else free + held_memory()
     if not asked_in_parts(config, geography.n_nodes, part_size):
@@ -267,12 +277,12 @@ def _leaves_of_a_part(config: RunConfig, geography: Geography, part_size: int | 
 
 
 def _held_before(config: RunConfig) -> int:
-    """What a process holds before it reads a table."""
+    """The memory of a process before it reads a table."""
     return _LIBRARIES + config.by_family * _LOOPS
 
 
 def _said_in_parts(config: RunConfig, geography: Geography, leaves: int, workers: int) -> str:
-    """How much memory and disk a run in parts takes, in words, and what every row of the table takes beside."""
+    """How much memory and disk space a run in parts takes, and how much more for every row of the table, in words."""
     found = of_parts(config, geography, leaves)
     memory = _about(found.memory(_held_before(config), workers))
     said = f"{memory}, {_about(found.worker)} a worker, and {_about(found.disk)} of disk"
@@ -287,7 +297,9 @@ def _about(size: int) -> str:
 
 
 def _refuse_beyond(needed: int, config: RunConfig, what: str) -> None:
-    """Refuse a run on ``what`` that needs more memory than there is; how much it needs, nobody is told."""
+    """Refuse a run on ``what`` that needs more memory than is available. The error does not state how much it needs,
+    which would reveal the number of rows.
+    """
     available = available_memory()
     if available is not None and needed > available:
         raise DataError(

@@ -1,4 +1,4 @@
-"""A release from measurements that were drawn before: another projection of the same noise, which costs no budget."""
+"""Makes a release from existing measurements: another projection of the same noise, which costs no budget."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILES_LIMITS = (
     "The limits of answers in limits.parquet are the constraints that the noisy measurement files publish beside the "
     "measurements. Every non-negative and every released number keeps them."
 )
-"""What the manifest says of the limits of such files."""
+"""The manifest's statement on the limits in such files."""
 
 STAGES = 6
 """How many stages `project_measurements` has, for a progress bar, and one more where there are exports."""
@@ -39,8 +39,8 @@ def project_measurements(
     """The release that ``config`` derives from measurements alone, in ``output``/public.
 
     The same measurements and configuration give the same bytes: ties of rounding are broken by a stream whose key is
-    computed from both, which is as good as any for numbers that are public already. Raises `ConfigError`, `DataError`
-    or `ProjectionError`; nothing is then left half-written.
+    computed from both. This key need not be secret, because the measurements are public. Raises `ConfigError`,
+    `DataError` or `ProjectionError`; no partial output is left.
     """
     stages = stages or Silent()
     directory = require_encodable(config.output_path if output is None else output)
@@ -97,7 +97,7 @@ def _read(config: ProjectConfig) -> Published:
     found = read_noisy_measurements(
         path, options.product, options.state, options.levels, total=options.total, incomplete=options.incomplete
     )
-    # The same files have the same digest wherever they lie.
+    # The digest does not depend on the folder in which the files are.
     top = Path(os.path.commonpath(found.files)) if len(found.files) > 1 else found.files[0].parent
     digests = [f"{file_digest(file)} {file.relative_to(top).as_posix()}\n" for file in found.files]
     files = hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -115,7 +115,7 @@ def _read(config: ProjectConfig) -> Published:
 
 
 def _made_before(config: ProjectConfig, source: Published, public: Path) -> bool:
-    """Whether ``public`` holds this very derivation. Raises `ConfigError` where it holds anything else."""
+    """Whether ``public`` holds the result of the same derivation. Raises `ConfigError` where it holds anything else."""
     if not public.exists() or (public.is_dir() and not any(public.iterdir())):
         return False
     there = verify_files(public, "move it away, or give another --output")

@@ -1,7 +1,7 @@
-"""The rehearsal: all that follows the draw is done on stand-ins for the measurements before a budget is spent.
+"""The rehearsal: all steps after the draw are run on stand-ins for the measurements before any budget is spent.
 
-They are made from the geography and the plan, which are public, and never from the counts: a rehearsal on the counts
-would tell by its outcome something about them that no budget covers.
+Stand-ins are made from the geography and the plan, which are public, and never from the counts: whether a rehearsal on
+the counts succeeds would reveal something about them that no budget covers.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from topdown.workload import DETAILED, Query, Schema
 
 CELLS = ("no counts", "large counts")
 REHEARSED_WHOLE = 4_000
-"""Geographies of up to this many nodes are rehearsed whole."""
+"""Geographies with at most so many nodes are rehearsed as a whole."""
 
 _LEAVES = 800
 _HISTOGRAM_CELLS = 40_000
 _OCCUPIED_CELLS = 64
-"""So many cells of a stand-in histogram have records: in real ones most are empty."""
+"""So many cells of a stand-in histogram have records; in real histograms most cells are empty."""
 _LEAVES_ON_SUPPORTS, _CELLS_ON_SUPPORTS = 40, 2_000
-"""Leaves, and cells, where a schema has too many for tables of them."""
+"""The numbers of leaves, and of cells, for a schema with too many cells for tables."""
 
 _DEVIATIONS = 50.0
 _SEED = 2020
@@ -50,11 +50,11 @@ def rehearse(
     schema: Schema,
     limits: AnswerLimits | None = None,
 ) -> None:
-    """Project, certify, solve again and round stand-ins, so that what cannot be done is found before anything is drawn.
+    """Project, certify, solve again and round stand-ins, so that failures are found before anything is drawn.
 
-    ``schema``: of the cells. ``limits``: of answers, which the numbers keep. Whether it succeeds depends on what is
-    public, not on the counts. Raises `ProjectionError`, and `ConfigError` for exact queries along which no whole
-    numbers can be made.
+    ``schema``: of the cells. ``limits``: of answers, which the numbers satisfy. Whether it succeeds depends on public
+    facts, not on the counts. Raises `ProjectionError`, and `ConfigError` for exact queries that cannot be rounded
+    together.
     """
     with stages.stage("rehearsing on stand-in counts"):
         several = any(set(plan.queries(level)) - {DETAILED} for level in geography.levels)
@@ -75,8 +75,9 @@ def rehearse(
 
 
 class _AskedStandIns:
-    """Stand-in measurements, made where they are asked for: of every node some records in the same few ``cells``
-    (``counts``, nodes x cells), and noise; an answer does not depend on what was asked before."""
+    """Stand-in measurements, made when they are asked for: for every node some records in the same few ``cells``
+    (``counts``, nodes x cells), and noise; an answer does not depend on what was asked before.
+    """
 
     def __init__(self, geography: Geography, plan: Plan, schema: Schema, cells: IntArray, counts: IntArray) -> None:
         self._geography, self._cells, self._counts = geography, cells, counts
@@ -104,7 +105,7 @@ class _AskedStandIns:
 
 
 def _on_supports(config: DerivationConfig, geography: Geography, plan: Plan, schema: Schema) -> None:
-    """Rehearse on a part of the geography, and on some of the cells: the root's program has them all."""
+    """Rehearse on a part of the geography, and on some of the cells, since the root's program has all of them."""
     part, rng = _part(geography, _LEAVES_ON_SUPPORTS), np.random.default_rng(_SEED)
     cells = np.sort(rng.permutation(schema.possible_cells())[:_CELLS_ON_SUPPORTS])
     occupied = cells[:: max(1, len(cells) // _OCCUPIED_CELLS)]
@@ -116,9 +117,10 @@ def _on_supports(config: DerivationConfig, geography: Geography, plan: Plan, sch
 
 
 def load_loops() -> None:
-    """Solve two smallest families of two queries, whose loops are then compiled, or loaded where they were before.
+    """Solve two small families of two queries, so that their loops are compiled, or loaded if they were compiled
+    before.
 
-    For whoever weighs memory: compiling takes three times what loading does, and neither gives anything back.
+    This is for estimates of memory: compiling takes three times as much as loading, and neither is returned.
     """
     geography = Geography(("root", "leaf"), Tree.from_family_sizes([[2]]), pa.array(["r", "a", "b"]))
     schema = Schema.of_cells(["a", "b"])
@@ -192,7 +194,7 @@ def stand_ins_of_queries(
 
 
 def _most(geography: Geography, plan: Plan, deviation: FloatArray) -> float:
-    """The largest total that is tried: so that noise, also on sums, stays below 2^53, and within public bounds."""
+    """The largest total of stand-ins: such that noise, also on sums, stays below 2^53, and within public bounds."""
     room = LARGEST_WHOLE - _DEVIATIONS * float(np.sqrt(np.square(deviation).sum()))
     bounds = [plan.bounds.at(level) for level in geography.levels]
     uppers = [one.pieces[-1][1] for one in bounds if one.kind != "none"]
@@ -200,7 +202,7 @@ def _most(geography: Geography, plan: Plan, deviation: FloatArray) -> float:
 
 
 def _counts(tree: Tree, most: float, rng: np.random.Generator) -> FloatArray:
-    """Leaves' counts of all sizes, their logarithms uniform, one with half of everything; at most ``most`` in all."""
+    """Leaves' counts of all sizes, with uniform logarithms; one has half of everything; together at most ``most``."""
     each = most / (2 * tree.n_leaves)
     leaves: FloatArray = np.floor(2.0 ** (rng.random(tree.n_leaves) * np.log2(max(each, 1.0))))
     leaves *= each >= 1
@@ -209,7 +211,7 @@ def _counts(tree: Tree, most: float, rng: np.random.Generator) -> FloatArray:
 
 
 def _part(geography: Geography, leaves: int = _LEAVES) -> Geography:
-    """The geography, or of a large one a few children of every node that is kept, down to about ``leaves`` leaves."""
+    """The geography; of a large one, a few children of every node, down to about ``leaves`` leaves."""
     if geography.n_nodes <= leaves * (REHEARSED_WHOLE // _LEAVES):
         return geography
     tree = geography.tree

@@ -1,4 +1,4 @@
-"""The main job, readable as prose: from a table of counts to a consistent, publishable release."""
+"""The main job: makes a consistent, publishable release from a table of counts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from topdown.pipeline.parts.part_plan import LEAVES_OF_A_PART, CutTree, folder_o
 from topdown.tables.readers import require_encodable
 
 STAGES = 9
-"""How many stages `run` has, for a progress bar; in parts it has one less."""
+"""The number of stages of `run`, for a progress bar; in parts there is one less."""
 _MOST_MEANINGS = 40
-"""Cells whose meaning is said."""
+"""The largest number of cells whose meaning is printed."""
 RECORDS_STAGES = 3
-"""How many `synthesize` has, and `run` more than ``STAGES`` where it goes on to microdata."""
+"""The number of stages of `synthesize`, which `run` has in addition if it writes microdata."""
 EXPORTS_STAGES = 1
-"""How many `run` has more where it goes on to other people's forms."""
+"""The number of stages that `run` has in addition for exports."""
 
 
 def run(
@@ -45,17 +45,17 @@ def run(
 ) -> Outcome:
     """Read, measure, project, round and write the release that ``config`` describes to ``output``/public.
 
-    Noise is drawn once: started again with the same configuration and input, a run draws the same noise from its key.
-    With a ledger the budget is reserved before the first draw. The public directory appears complete or not at all.
-    Where ``config.output`` says so, it follows in other people's forms (``exports``), and its records (``microdata``),
-    as `synthesize` writes them.
-    ``workers``: threads, by default one per processor; the release does not depend on it.
+    Noise is drawn once: if a run is started again with the same configuration and input, it draws the same noise from
+    its key. With a ledger the budget is reserved before the first draw. The public directory appears complete or not at
+    all. If ``config.output`` asks for them, exports in other formats (``exports``) and the release's records
+    (``microdata``) follow, as `synthesize` writes them. ``workers``: threads, by default one per processor; the release
+    does not depend on it.
 
-    A large release of several queries is made in parts, and so is one with a ``part_size``, the leaves of a part:
-    ``workers`` are then processes, or, of an ``executor`` (whatever has ``submit`` and gives what has ``result``), how
-    many tasks it works on at once; it has to reach the output directory under the same path. ``keep_parts``: whether
-    internal/parts, as confidential as the table, stays when the release is made. Raises `ConfigError`,
-    `DataError`, `ProjectionError` or `BudgetError`; nothing is then left half-written.
+    A large release of several queries is made in parts, and so is one with a ``part_size``, the number of leaves of a
+    part: ``workers`` are then processes, or, with an ``executor`` (any object with ``submit`` whose results have
+    ``result``), the number of tasks that it works on at once; it has to reach the output directory under the same path.
+    ``keep_parts``: whether internal/parts, which is as confidential as the table, is kept when the release is complete.
+    Raises `ConfigError`, `DataError`, `ProjectionError` or `BudgetError`; no partial output is left.
     """
     stages = stages or Silent()
     directory = require_encodable(config.output_path if output is None else output)
@@ -96,12 +96,12 @@ def synthesize(
 ) -> Microdata:
     """The records of the release that `run` made of ``config``, in ``order`` (by default the configuration's).
 
-    They lie in microdata/ beside public/ and are post-processing of it alone. Meanwhile no `run` works in the same
-    directory. Raises `ConfigError` and `DataError` as `topdown.microdata.written_records.synthesize` does.
+    They are written to microdata/ beside public/, and are post-processing of it alone. Meanwhile no `run` works in the
+    same directory. Raises `ConfigError` and `DataError` as `topdown.microdata.written_records.synthesize` does.
     """
     directory = require_encodable(config.output_path if output is None else output)
     with ExitStack() as held:
-        # Where a release was handed on without its internal/, no run can be at work.
+        # A release that was passed on without its internal/ cannot be in use by a run.
         if os.path.isdir(directory / "internal"):  # no error where the directory cannot be read: that comes later
             journal = Journal(directory / "internal", config.fingerprint(), "")
             held.enter_context(journal.locked())

@@ -21,8 +21,8 @@ from topdown.wording import shown
 def smallest(
     config: RunConfig, targets: Sequence[str], areas: Sequence[Path] = (), stages: Stages | None = None
 ) -> SmallestBudget:
-    """The smallest budget with which ``targets`` hold for the units of ``config``'s table, and for ``areas`` of these,
-    files of a kind each, by the queries that its [privacy] names. Its budget may be missing. No count is looked at.
+    """The smallest budget with which ``targets`` hold for the units of ``config``'s table, and for ``areas``, one file
+    for each kind, by the queries that its [privacy] names. The configuration may lack a budget. No count is used.
 
     Raises `ConfigError` for a preset, whose shares are given, and as `smallest_budget` does.
     """

@@ -1,6 +1,6 @@
-"""The study, readable as prose: what a release's projection would do to the noise, simulated against the truth.
+"""Runs a study: the errors of a release's projection are simulated and compared with the true counts.
 
-Everything it writes compares with the true counts, so it goes to ``internal/`` and is confidential unless the
+All of its output compares with the true counts, so that it is written to ``internal/`` and is confidential unless the
 configuration declares the input public.
 """
 
@@ -55,14 +55,14 @@ from topdown.tables.tidy import write_parquet
 from topdown.wording import joined
 
 STAGES = 4
-"""How many stages `study` has, for a progress bar."""
+"""The number of stages of `study`, for a progress bar."""
 
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """What a study left: its directory, the page to open, how many of the replicates were finished.
+    """The result of a study: its directory, the page to open, and the number of finished replicates.
 
-    ``stopped``: whether an interrupt ended it before all replicates of all kinds of noise were.
+    ``stopped``: whether it was interrupted before all replicates were finished.
     """
 
     directory: Path
@@ -218,7 +218,7 @@ def _variants(
     queries: list[str] | None,
     limits: AnswerLimits | None,
 ) -> list[NoiseVariant]:
-    """The same study under the other kinds of noise that the configuration names (``plans``), up to an interrupt."""
+    """The same study under the other kinds of noise in the configuration (``plans``), until it is interrupted."""
     found = []
     for variant in config.study.variant:
         plan = plans[variant.name]
@@ -254,9 +254,9 @@ def _followed_margins(
     groupings: Groupings,
     plan: Plan,
 ) -> CoverageOptions | None:
-    """The intervals of the release that ``config`` describes, told apart by the study's size classes and groups.
+    """The intervals of the release that ``config`` describes, grouped by the study's size classes and groups.
 
-    None where noise has a law that no margins are known for.
+    None where the noise has a law for which no margins are known.
     """
     if no_coverage(plan, geography, followed.queries[0].schema) is not None:
         return None
@@ -272,7 +272,7 @@ def _followed_margins(
 def _census(
     config: StudyConfig, table: ErrorTable, released: IntArray | None
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-    """The Bureau's metrics of one release, and results that cannot be, where they are asked for."""
+    """The Bureau's metrics of one release, and its impossible results, if they are asked for."""
     if config.study.metrics is None or released is None:
         return None
     compared = table.geography, table.cells, table.truth, released
@@ -280,7 +280,7 @@ def _census(
 
 
 def _require_metrics(config: StudyConfig, followed: Followed, coverage: CoverageOptions | None) -> None:
-    """Refuse what no metrics of one release could be computed of. Raises `ConfigError`."""
+    """Refuse a study for which the metrics of one release cannot be computed. Raises `ConfigError`."""
     if config.study.metrics is None:
         return
     if coverage is None and not followed.are_cells:
@@ -294,8 +294,9 @@ def _require_metrics(config: StudyConfig, followed: Followed, coverage: Coverage
 def _decisions(
     config: StudyConfig, geography: Geography, followed: Followed, groupings: Groupings
 ) -> tuple[FundShare, list[Threshold], list[Rule], list[GroupMean]]:
-    """The fund, the thresholds and the rules that the study follows, and the group means that give what they decide for
-    leaves its exact simulation error."""
+    """The fund, the thresholds and the rules of the study, and the group means that give the simulation error of their
+    decisions for leaves.
+    """
     fund, thresholds = read_fund(config, followed), read_thresholds(config, geography, followed)
     rules = read_rules(config, geography, followed)
     on_levels: list[Decision] = [fund, *thresholds, *(rule for rule in rules if rule.areas is None)]

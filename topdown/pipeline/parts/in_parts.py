@@ -1,6 +1,6 @@
-"""The second half of a release in parts: every step given to workers, until the release has its name.
+"""The second half of a release in parts: distributes every step to workers, and publishes the release.
 
-Whatever is done stays done: who runs again goes on where this was stopped, with the same bytes in the end.
+Finished steps are not repeated: a run that was stopped continues when it is started again, with the same bytes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from topdown.wording import FAILED, reason, shown_path
 Task = TypeVar("Task")
 
 _SAID_EVERY = 60.0
-"""Seconds between two lines that say how far a step is."""
+"""The number of seconds between two lines that report progress."""
 
 _MORE = 2
-"""So many tasks a worker are with the executor: one is at hand when one is done."""
+"""The number of tasks per worker that are submitted at once, so that a worker always has a next task."""
 
 
 def derive_in_parts(
@@ -51,22 +51,24 @@ def derive_in_parts(
 ) -> None:
     """Measure, project, round and write the parts of a release, and publish them in ``public``, complete or not at all.
 
-    ``executor``: whose ``count`` workers do it. The files of the parts stay (`remove_parts`). Raises `ProjectionError`,
-    and `DataError` where something cannot be written or a worker is lost again and again.
+    ``executor``: has ``count`` workers. The files of the parts remain (`remove_parts`). Raises `ProjectionError`, and
+    `DataError` where something cannot be written or a worker is lost repeatedly.
     """
     for left in range(TRIES - 1, -1, -1):
         try:
             _derive(config, cut, public, stages, executor, count)
             break
         except Torn:
-            # Every step looks for what is not whole of the steps before it; what was cut only a draw makes again.
+            # Every step writes again what is damaged of the steps before it, except for the cut, which only `draw`
+            # makes.
             if not left or not cut_is_whole(cut.folder, cut.record, cut.begun.key):
                 raise
 
 
 def remove_parts(folder: Folder) -> None:
-    """Take away the files of a release's parts, as confidential as the table, when the release is made: also those that
-    a run left which was killed meanwhile. Raises `DataError`."""
+    """Remove the files of a release's parts, which are as confidential as the table, when the release is complete; also
+    those of a run that was killed. Raises `DataError`.
+    """
     try:
         if os.path.lexists(folder.root):
             shutil.rmtree(folder.root)
@@ -105,7 +107,7 @@ def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, execu
             write_sum_starts(folder, sums)
     with stages.stage("writing the parts"):
         names = files_of(record, published_release(release))
-        # What is of all units takes longest: where it comes last, one worker is at it and the others at nothing.
+        # Files of all units take longest; if they came last, one worker would work on them while the others wait.
         longest_first = sorted(names, key=is_part)
         work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)
     publish_parts(config, cut, names, public, origin, stages, workers=count)
@@ -129,7 +131,7 @@ class Work:
     def all(
         self, step: Callable[[Task], Any], tasks: Sequence[Task], total: int, called: Callable[[Task], str]
     ) -> None:
-        """Let ``step`` be done of all ``tasks``."""
+        """Do ``step`` for all ``tasks``."""
         began = said = perf_counter()
         for done, _ in enumerate(each_done(step, tasks, self._executor, _MORE * self._count, called), 1):
             self._stages.count(done, total)

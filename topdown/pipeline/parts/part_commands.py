@@ -1,4 +1,4 @@
-"""The steps of a release in parts by themselves, as array jobs start them."""
+"""The single steps of a release in parts, for array jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from topdown.wording import shown, shown_path
 
 
 def cut(config: RunConfig, output: Path | None, part_size: int | None, stages: Stages) -> None:
-    """Cut the tree of ``config``'s release into parts, which are then there. Raises as `topdown.pipeline.run.run`."""
+    """Cut the tree of ``config``'s release into parts. Raises as `topdown.pipeline.run.run`."""
     directory = config.output_path if output is None else output
     with ExitStack() as held:
         found = draw(config, directory, held, stages, part_size=part_size or LEAVES_OF_A_PART)
@@ -34,7 +34,7 @@ def cut(config: RunConfig, output: Path | None, part_size: int | None, stages: S
 
 
 def listed_parts(config: RunConfig, output: Path | None) -> Iterator[str]:
-    """A line for every part: its number, and the steps that are done."""
+    """A line for every part: its number, and the finished steps."""
     folder, record = _cut(config, output)
     for part in range(record.n_parts):
         up, down = part_steps.is_up(folder, record, part), part_steps.is_down(folder, record, part)
@@ -42,7 +42,7 @@ def listed_parts(config: RunConfig, output: Path | None) -> Iterator[str]:
 
 
 def step(work: Callable[[At], Any], config: RunConfig, output: Path | None, part: str) -> None:
-    """Do a step of one part. Raises `ConfigError` for a part that there is not, and as the step does."""
+    """Do a step of one part. Raises `ConfigError` for a part that does not exist, and as the step does."""
     folder, record = _cut(config, output)
     if not part.isdecimal() or int(part) >= record.n_parts:
         last = named(record.n_parts - 1)
@@ -51,7 +51,9 @@ def step(work: Callable[[At], Any], config: RunConfig, output: Path | None, part
 
 
 def top(config: RunConfig, output: Path | None) -> None:
-    """Project what is above the parts. Raises `ConfigError` where a part has not gone up, and as the step does."""
+    """Project the levels above the parts. Raises `ConfigError` where a part has not done the step up, and as the step
+    does.
+    """
     folder, record = _cut(config, output)
     _require_up(folder, record)
     with part_steps.journal(folder, record).locked():

@@ -1,6 +1,6 @@
-"""A tree of confidential counts is cut: every part's, and those above, to a file of their own.
+"""Cuts a tree of confidential counts: writes the counts of every part, and those above, to a file of their own.
 
-These files are as confidential as the table. They are there until the release is made.
+These files are as confidential as the table. They are removed when the release is complete.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def cut(
     done: Callable[[int, int], None],
     limits: AnswerLimits | None = None,
 ) -> Record:
-    """Write what all parts start from to ``folder``, with their ``limits`` if there are any, the record last, which is
-    returned.
+    """Write the input of all parts to ``folder``, with their ``limits`` if there are any. The record is written last,
+    and returned.
 
-    The noise of every part is bound to the whole counts, whose code under ``key`` the record keeps. ``done`` is told
-    how many parts of how many are written. Raises `DataError` where something cannot be written.
+    The noise of every part is bound to the whole counts, whose code under ``key`` is in the record. ``done`` is called
+    with the number of written parts and of all parts. Raises `DataError` where something cannot be written.
     """
     geography, tree = counts.geography, counts.geography.tree
     record = replace(record, counts=code_of_counts(counts, record.its_plan, key))
@@ -84,14 +84,14 @@ def cut(
 
 
 def entries_of_arrays(found: Arrays, tree: Tree, n_cells: int) -> Entries:
-    """The entries of all nodes of a part, from what `cut` wrote of its leaves."""
+    """The entries of all nodes of a part, from those of its leaves that `cut` wrote."""
     rows = np.repeat(np.arange(tree.n_leaves), found["sizes"])
     keys = rows * n_cells + found["cells"].astype(np.int64)
     return Entries.of_leaves(tree, n_cells, keys, found["counts"].astype(np.int64))
 
 
 def _limits_below(limits: AnswerLimits, nodes: IntArray) -> Arrays:
-    """The limits of a part's nodes; of the first, which is the parent of some siblings, none."""
+    """The limits of a part's nodes; the first, the parent of its siblings, has none."""
     found = {query: Limits(one.low[nodes], one.high[nodes]) for query, one in limits.by_query.items()}
     for low, high in found.values():
         low[0], high[0] = 0.0, np.inf

@@ -1,4 +1,4 @@
-"""The files of a release in parts become one public directory."""
+"""Combines the files of a release in parts into one public directory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from topdown.workload.answer_tables import answer_tables, queries_of
 
 
 def cut_is_whole(folder: Folder, record: Record, key: NoiseKey) -> bool:
-    """Whether everything that the parts start from is what was written, and of one release of this ``key``."""
+    """Whether the files of the cut are complete and unchanged, and belong to one release with this ``key``."""
     streams = key.streams(record.counts)
     counts = [folder.counts_above, *(folder.counts(part) for part in range(record.n_parts))]
     geography = folder.geography.exists() and file_digest(folder.geography) == record.geography
@@ -52,7 +52,9 @@ def finished(cut: CutTree) -> Release:
 
 
 def files_of(record: Record, release: Release) -> list[str]:
-    """The paths in the public directory of what is written from the parts: the counts, and the tables of answers."""
+    """The paths in the public directory of the files that are written from the parts: the counts, and the tables of
+    answers.
+    """
     found = [*nodes_of_files(release), *[RELEASE_CSV] * record.csv]
     for table in answer_tables(list(record.tables), record.its_schema):
         found += names_of(paths_of(table)[0], text=record.csv)
@@ -69,7 +71,7 @@ def publish_parts(
     *,
     workers: int | None = None,
 ) -> None:
-    """Give the written files ``names``, with all that is made of what was measured, the name ``public``.
+    """Publish the written files ``names``, with all that is made of the measurements, as ``public``.
 
     Raises `ProjectionError` where an estimate is not certified, `DataError` where something cannot be written.
     """
@@ -105,7 +107,7 @@ def publish_parts(
 
 
 def _solved(record: Record, folder: Folder) -> tuple[WholeProjection, dict[str, CrossCheck]]:
-    """How the histograms of all pieces were made, and the second solutions of some of them, from their files."""
+    """How the histograms of all parts were made, and the second solutions of some of them, from their files."""
     files = [held(folder.top), *(held(folder.down(part)) for part in range(record.n_parts))]
     certificate = worst_of([Certificate(**json.loads(str(one["certificate"]))) for one in files])
     programs = Programs.together([Programs(*one["programs"].tolist()) for one in files])
@@ -118,7 +120,9 @@ def _solved(record: Record, folder: Folder) -> tuple[WholeProjection, dict[str, 
 
 
 def _link(source: Path, name: Path) -> None:
-    """Give a file another name, beside the first where the system can: what is stopped here need not be made again."""
+    """Give a file a second name, by a hard link where the system has them, so that a run that is stopped here need not
+    write it again.
+    """
     try:
         os.link(source, name)
     except OSError:

@@ -1,6 +1,7 @@
-"""What all steps of one release in parts start from, written once when the tree is cut, and where their files lie.
+"""The input that all steps of a release in parts share, written once when the tree is cut, and the paths of their
+files.
 
-No key is in it and no count: who works on a part reads the key from the release's own folder.
+It contains no key and no count: a worker reads the key from the release's own folder.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from topdown.workload import Schema
 
 
 class Torn(DataError):
-    """A file between two steps is not what was written: the step that writes it has to be done again."""
+    """A file between two steps is damaged: the step that writes it has to be repeated."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path}: is not what was written; run again: it is made again, with the same noise")
@@ -41,23 +42,23 @@ class Torn(DataError):
 
 @dataclass(frozen=True)
 class Folder:
-    """Where the files of a release in parts are while it is made: all below ``root``, closed to others."""
+    """The paths of the files of a release in parts: all below ``root``, which other users cannot read."""
 
     root: Path
 
     @property
     def job(self) -> Path:
-        """The `Job` record."""
+        """The `Record`."""
         return self.root / "job"
 
     @property
     def geography(self) -> Path:
-        """The table of units, as it is published."""
+        """The table of units, as published."""
         return self.root / "geography.parquet"
 
     @property
     def taken(self) -> Path:
-        """How many levels' shares every unit took."""
+        """The number of levels whose shares every unit took."""
         return self.root / "cut" / "taken"
 
     def limits(self, part: int) -> Path:
@@ -66,7 +67,7 @@ class Folder:
 
     @property
     def limits_above(self) -> Path:
-        """Those of the units down to the parts' uppermost."""
+        """The limits of the units down to the parts' uppermost."""
         return self.root / "limits" / "above"
 
     @property
@@ -79,12 +80,12 @@ class Folder:
         return self.root / "cut" / named(part)
 
     def up(self, part: int) -> Path:
-        """What a part says of its uppermost units."""
+        """What a part's measurements say about its uppermost units."""
         return self.root / "up" / named(part)
 
     @property
     def top(self) -> Path:
-        """The release down to the parts' uppermost units, and its certificate: the step is done when it is there."""
+        """The release down to the parts' uppermost units, with its certificate; the step is done when this exists."""
         return self.root / "top" / "above"
 
     def roots(self, part: int) -> Path:
@@ -93,20 +94,20 @@ class Folder:
 
     @property
     def measured_above(self) -> Path:
-        """What was measured of the units above the parts' uppermost."""
+        """The measurements of the units above the parts' uppermost."""
         return self.root / "measured" / "above"
 
     def measured(self, part: int) -> Path:
-        """What was measured of a part."""
+        """The measurements of a part."""
         return self.root / "measured" / named(part)
 
     def down(self, part: int) -> Path:
-        """The release of the units below these, and its certificate."""
+        """The release of the units of a part below its uppermost, with its certificate."""
         return self.root / "down" / named(part)
 
     @property
     def starts(self) -> Path:
-        """The number of every unit's first entry."""
+        """The number of the first entry of every unit."""
         return self.root / "starts"
 
     def summed(self, tree: str, unit: int) -> Path:
@@ -133,7 +134,7 @@ def named(part: int) -> str:
 
 
 def held(path: Path) -> dict[str, Any]:
-    """What a step wrote to ``path``. Raises `Torn`."""
+    """The arrays that a step wrote to ``path``. Raises `Torn`."""
     found = take(path)
     if found is None:
         raise Torn(shown_path(path))
@@ -141,12 +142,14 @@ def held(path: Path) -> dict[str, Any]:
 
 
 def put_bound(path: Path, arrays: Mapping[str, npt.NDArray[Any]], streams: NoiseStreams) -> None:
-    """Write confidential entries to ``path`` with a code of them under what their noise is drawn from. `OSError`."""
+    """Write confidential entries to ``path`` with a code of them under the key of their noise. Raises `OSError`."""
     put(path, {**arrays, "code": np.array(_code(path, arrays, streams))})
 
 
 def take_bound(path: Path, streams: NoiseStreams) -> dict[str, Any] | None:
-    """What `put_bound` wrote to ``path``; None where there is nothing, or what is of other counts or another place."""
+    """The arrays that `put_bound` wrote to ``path``; None where there are none, or where they belong to other counts or
+    another part.
+    """
     found = take(path)
     code = None if found is None else found.pop("code", None)
     return found if found is not None and str(code) == _code(path, found, streams) else None
@@ -166,20 +169,19 @@ def _code(path: Path, arrays: Mapping[str, npt.NDArray[Any]], streams: NoiseStre
 
 @dataclass(frozen=True)
 class Record:
-    """A release in parts.
+    """The description of a release in parts.
 
-    ``configuration`` and ``input``: the digests that name it. ``counts``: the code of the whole counts, to which the
-    noise is bound. ``sizes``: the number of nodes of every level. ``level``:
-    the number of the level where the tree is cut, ``leaves``: how many a part may have where it has several siblings,
-    ``siblings``: the first and the last but one of every part's uppermost nodes. ``tables``: of answers, that are
-    written beside the release; ``csv``: whether they are text, too.
-    ``solver``: who solves some families again, None where nobody does. ``marks``: what every table says of itself.
-    ``geography``: the digest of the table of units. ``upward``: where the upward pass starts, the leaves by default.
-    ``order``: the queries that are settled first, None for what is usual. ``keeps``: of how many levels, root first,
-    what is measured is kept, for the release has it. ``weights``: of measurements against each other. ``limited``:
-    whether there are limits. ``cells``: the names of the cells; ``attributed``: whether they are the product of
-    attributes that were given. ``at_once``: whether the parts are measured alone, and the whole tree is projected at
-    once, as where the cells alone are measured.
+    ``configuration`` and ``input``: the digests that identify it. ``counts``: the code of the whole counts, to which
+    the noise is bound. ``sizes``: the number of nodes of every level. ``level``: the number of the level where the tree
+    is cut; ``leaves``: the largest number of leaves of a part with several siblings; ``siblings``: the range of every
+    part's uppermost nodes. ``tables``: the tables of answers that are written beside the release; ``csv``: whether they
+    are also written as text. ``solver``: the solver of the second solution, None where there is none. ``marks``: the
+    metadata of every table. ``geography``: the digest of the table of units. ``upward``: where the upward pass starts,
+    by default at the leaves. ``order``: the queries that are made non-negative first, None for the default. ``keeps``:
+    the number of levels, root first, whose measurements are kept. ``weights``: of the measurements. ``limited``:
+    whether there are limits. ``cells``: the names of the cells; ``attributed``: whether they are the product of given
+    attributes. ``at_once``: whether the parts are only measured, and the whole tree is projected at once, as where the
+    cells alone are measured.
     """
 
     configuration: str
@@ -227,7 +229,7 @@ class Record:
 
     @classmethod
     def read(cls, folder: Folder) -> Record | None:
-        """The record in ``folder``; None where there is none that is whole."""
+        """The record in ``folder``; None where there is none, or it is damaged."""
         found = take(folder.job)
         if found is None:
             return None
@@ -246,22 +248,22 @@ class Record:
         return found
 
     def write(self, folder: Folder) -> None:
-        """Keep it in ``folder``. Raises `OSError`."""
+        """Write it to ``folder``. Raises `OSError`."""
         put(folder.job, {"json": np.frombuffer(json.dumps(asdict(self)).encode(), np.uint8)})
 
     @property
     def parts_keep(self) -> bool:
-        """Whether parts keep what is measured, and not only what is above them."""
+        """Whether measurements of the parts are kept, and not only those above them."""
         return self.keeps > self.level
 
     @property
     def n_parts(self) -> int:
-        """How many parts there are."""
+        """The number of parts."""
         return len(self.siblings)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """The number of every level's first node, and that of all nodes."""
+        """The number of every level's first node, and the number of all nodes."""
         return tuple(int(one) for one in np.concatenate([[0], np.cumsum(self.sizes)]))
 
     @cached_property

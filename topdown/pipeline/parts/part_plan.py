@@ -1,4 +1,4 @@
-"""Which releases are made in parts, what of them cannot be, and where their trees are cut: known before a draw."""
+"""Decides, before noise is drawn, which releases are made in parts, where their trees are cut, and what is refused."""
 
 from __future__ import annotations
 
@@ -29,25 +29,27 @@ from topdown.wording import shown
 from topdown.workload import Query, Schema
 
 LARGEST_WHOLE = 1 << 26
-"""Nodes times cells of a run of several queries that is made of the whole tree at once, at most."""
+"""A run of several queries with more nodes x cells is made in parts."""
 
 LEAVES_OF_A_PART = 25_000
-"""How many leaves a part has where nothing is said."""
+"""The number of leaves of a part, by default."""
 
 LARGEST_KEPT = 1 << 28
-"""How many measured numbers a release in parts has where nothing is said, at most: those of the upper levels."""
+"""The largest number of measured numbers that a release in parts keeps by default: those of the upper levels."""
 
 _LARGER = 4
-"""A tree is cut where no subtree has more than so many times what a part may hold: one such part does no harm, and a
-lower cut has more above it."""
+"""A tree is cut at the highest level at which no subtree has more than this many times the leaves of a part: one part
+of this size is acceptable, and a lower cut has more units above it.
+"""
 
 
 @dataclass(frozen=True)
 class CutTree:
-    """A release in parts, whose tree is cut and whose noise may be drawn: where, what, and of which units.
+    """A release in parts whose tree is cut and whose noise may be drawn.
 
-    ``units``: the digest of their public list, if any; ``notices``: what a reader has to know first; ``limits``: of
-    their answers, and the digest of the table that has them; ``areas``: the digest of the tables that a spine is of.
+    ``folder`` has its files, ``record`` describes it. ``units``: the digest of the public list of units, if any;
+    ``notices``: for the readers of the release; ``limits``: of answers, with the digest of their table; ``areas``: the
+    digest of the tables from which a spine is made.
     """
 
     folder: Folder
@@ -63,12 +65,14 @@ class CutTree:
 
 
 def folder_of(directory: Path) -> Folder:
-    """Where the parts of the release in ``directory`` lie."""
+    """The folder of the parts of the release in ``directory``."""
     return Folder(directory.absolute() / "internal" / "parts")
 
 
 def asked_in_parts(config: RunConfig, nodes: int, part_size: int | None) -> bool:
-    """Whether a release of so many nodes has to go in parts: asked for, or too large for tables of nodes x cells."""
+    """Whether a release of so many nodes is made in parts: because this is asked for, or because tables of nodes x
+    cells would be too large.
+    """
     large = config.asks_queries and nodes * len(config.input.cells) > LARGEST_WHOLE
     return (part_size is not None or large) and not isinstance(config, StudyConfig)
 
@@ -76,14 +80,17 @@ def asked_in_parts(config: RunConfig, nodes: int, part_size: int | None) -> bool
 def require_parts(
     config: RunConfig, plan: Plan, geography: Geography, schema: Schema, executor: Submits | None = None
 ) -> None:
-    """Refuse what is made of measurements that a release in parts does not keep, and what the workers of ``executor``,
-    or processes, do not know. Raises `ConfigError`."""
+    """Refuse output that needs measurements which are not kept, and a mechanism or method that the workers of
+    ``executor``, or processes, do not have. Raises `ConfigError`.
+    """
     require_measurements(config, geography, kept_levels(config, plan, geography, schema))
     _require_known_to_workers(config, plan, executor)
 
 
 def _require_known_to_workers(config: RunConfig, plan: Plan, executor: Submits | None) -> None:
-    """Refuse an added mechanism, or method that parts need, that a worker does not have, or has as another."""
+    """Refuse a mechanism, or a method that the parts need, that was added to topdown and that a worker does not have,
+    or has with other functions.
+    """
     method = method_named(config.projection.method)
     added: list[tuple[str, str, object]] = []
     if BUILT_IN_MECHANISMS.get(plan.mechanism) != plan.noise:
@@ -104,7 +111,9 @@ def _require_known_to_workers(config: RunConfig, plan: Plan, executor: Submits |
 
 
 def entries_named(names: Sequence[tuple[str, str]]) -> list[str | None]:
-    """What this process has under ``names`` of mechanisms and methods, each as `in_full` gives it; None for nothing."""
+    """What this process has under ``names`` of mechanisms and methods, each as `in_full` writes it; None where it has
+    nothing.
+    """
     found: list[str | None] = []
     for what, name in names:
         registry: Mapping[str, object] = MECHANISMS if what == "mechanism" else METHODS
@@ -115,7 +124,9 @@ def entries_named(names: Sequence[tuple[str, str]]) -> list[str | None]:
 
 
 def in_full(entry: object) -> str:
-    """A registry's ``entry`` as text, equal in two processes where its values, and the names of its functions, are."""
+    """A registry's ``entry`` as text; two processes write the same text if its values and the names of its functions
+    are equal.
+    """
     if isinstance(entry, partial):
         return f"{in_full(entry.func)}{[in_full(one) for one in entry.args]}{in_full(tuple(entry.keywords.items()))}"
     if is_dataclass(entry) and not isinstance(entry, type):
@@ -129,7 +140,7 @@ def in_full(entry: object) -> str:
 
 
 def kept_levels(config: RunConfig, plan: Plan, geography: Geography, schema: Schema) -> int:
-    """Of how many levels, root first, a release in parts has what was measured."""
+    """The number of levels, root first, whose measurements a release in parts keeps."""
     numbers = np.cumsum(measured_numbers(plan, geography, schema))
     if config.output.all_measurements or not config.asks_queries:
         return len(numbers)
@@ -138,8 +149,9 @@ def kept_levels(config: RunConfig, plan: Plan, geography: Geography, schema: Sch
 
 
 def require_measurements(config: RunConfig, geography: Geography, kept: int) -> None:
-    """Refuse what is made of measurements, of a release in parts that does not keep them; ``kept``: of how many of the
-    levels of its ``geography`` it does. Raises `ConfigError`."""
+    """Refuse output that is made of measurements which a release in parts does not keep; ``kept``: the number of levels
+    of its ``geography`` that are kept. Raises `ConfigError`.
+    """
     output, levels = config.output, geography.levels
     if kept == len(levels):
         return
@@ -162,23 +174,24 @@ def require_measurements(config: RunConfig, geography: Geography, kept: int) -> 
 
 
 def measured_numbers(plan: Plan, geography: Geography, schema: Schema) -> list[int]:
-    """How many numbers ``plan`` measures, or publishes exactly, of all units of every level."""
+    """The number of values that ``plan`` measures, or publishes exactly, at every level."""
     nodes = np.diff(geography.level_offsets).tolist()
     answers = [sum(Query.parse(name, schema).n_answers for name in plan.queries(level)) for level in geography.levels]
     return [units * each for units, each in zip(nodes, answers, strict=True)]
 
 
 def cut_for(tree: Tree, leaves: int, plan: Plan) -> tuple[int, int]:
-    """The number of the level where a tree is cut into parts of so many ``leaves``, and these. Noise within bounds
-    depends on all counts of its stream, so that the whole tree below the root is then one part."""
+    """The number of the level where a tree is cut into parts of so many ``leaves``, and ``leaves``. Noise within bounds
+    depends on all counts of its stream; the whole tree below the root is then one part.
+    """
     return (1, tree.n_leaves) if plan.bounds.any else (level_to_cut(tree, _LARGER * leaves), leaves)
 
 
 def where_to_cut(
     tree: Tree, plan: Plan, begun: BegunRelease | None, leaves: int | None, *, asked: bool = False
 ) -> tuple[int, int] | None:
-    """The number of the level where the tree is cut, and how many leaves a part has: as it was measured before, if it
-    was, else with so many ``leaves``; None where it is not cut.
+    """The number of the level where the tree is cut, and the number of leaves of a part: as it was measured before, or
+    with so many ``leaves``; None where it is not cut.
 
     ``asked``: whether parts were asked for. Raises `ConfigError` where they were, and the whole tree was measured at
     once before.
@@ -196,7 +209,7 @@ def where_to_cut(
 
 
 def renewed(record: Record, config: RunConfig, geography: Geography) -> Record:
-    """``record`` with what a run that goes on may ask anew: what is written, and how it is checked."""
+    """``record`` with the settings that a continued run may change: what is written, and how it is checked."""
     output, solver = config.output, config.projection.solver if config.projection.cross_check else None
     keeps = kept_levels(config, record.its_plan, geography, record.its_schema)
     require_measurements(config, geography, keeps)

@@ -1,7 +1,7 @@
-"""The steps of a release in parts as workers do them: from files to files, each by the number of a part.
+"""The steps of a release in parts that workers do, each from files to files, for the part with a given number.
 
-A part's counts are read, measured and let go before anything is computed from what was measured. What is there and
-whole is not made again; what is made twice is the same.
+A part's counts are read, measured and dropped before anything is computed from the measurements. A complete file is not
+written again; if a step is repeated, its result is the same.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class At(NamedTuple):
 
 
 def up(at: At) -> str:
-    """What a part's measurements say of its uppermost units, to a file; the code of what was measured."""
+    """Write what a part's measurements say about its uppermost units; returns the code of the measurements."""
     folder, record, begun = _begun(at.root)
     if not is_up(folder, record, at.part):
         job, said = _job(record, begun), array_steps.Arrays()
@@ -107,7 +107,7 @@ def top(root: Path) -> str:
 
 
 def down(at: At) -> None:
-    """The release of a part, from the released histograms of its uppermost units, to a file."""
+    """Write the release of a part, computed from the released histograms of its uppermost units."""
     folder, record, begun = _begun(at.root)
     if is_down(folder, record, at.part):
         return
@@ -143,21 +143,23 @@ def _keep_measured(folder: Folder, record: Record, number: int, part: Part, meas
 
 
 def is_up(folder: Folder, record: Record, part: int) -> bool:
-    """Whether a part went up, and all that it wrote is whole."""
+    """Whether the step up of a part is done, and all of its files are complete."""
     written = [folder.up(part)] + [folder.measured(part)] * record.at_once
     return all(take(path) is not None for path in written)
 
 
 def is_down(folder: Folder, record: Record, part: int) -> bool:
-    """Whether a part came down, and all that it wrote is whole; there is no way down where the whole tree is projected
-    at once."""
+    """Whether the step down of a part is done, and all of its files are complete. Where the whole tree is projected at
+    once there is no step down.
+    """
     written = [] if record.at_once else [folder.down(part)] + [folder.measured(part)] * record.parts_keep
     return all(take(path) is not None for path in written)
 
 
 def keep_below(root: Path) -> None:
-    """Keep the code of what all parts measured going down alone, before any of it is released. Raises `DataError` where
-    a run before measured other numbers."""
+    """Keep the code of what all parts measured only going down, before any of it is released. Raises `DataError` where
+    a run before measured other values.
+    """
     folder, record, begun = _begun(root)
     if record.upward is None:
         return  # all was measured going up
@@ -169,7 +171,7 @@ def keep_below(root: Path) -> None:
 
 @contextmanager
 def _made_again(files: Iterable[Path]) -> Iterator[None]:
-    """Take ``files`` away where what was measured for them is not what it was before, so that the next run measures."""
+    """Remove ``files`` if their measurements differ from those before, so that the next run measures again."""
     try:
         yield
     except MeasuredOtherwise:
@@ -179,7 +181,7 @@ def _made_again(files: Iterable[Path]) -> Iterator[None]:
 
 
 def journal(folder: Folder, record: Record) -> Journal:
-    """The record of what the noise of a release in parts follows from."""
+    """The journal of a release in parts."""
     return Journal(folder.root.parent, record.configuration, record.input)
 
 
@@ -193,7 +195,7 @@ def _begun(root: Path) -> tuple[Folder, Record, BegunRelease]:
 
 
 def _job(record: Record, begun: BegunRelease) -> array_steps.Job:
-    # The stream that breaks ties in the whole tree is made so, too.
+    # The stream that breaks ties in the whole tree is made in the same way.
     ties = KeyedSource(read_exactly(begun.ties, 32))
     plan = record.its_plan
     more = record.upward, record.order, record.weights
@@ -205,14 +207,14 @@ def _lowest_going_up(job: array_steps.Job, record: Record, part: Part) -> int:
 
 
 def _limits(record: Record, path: Path) -> array_steps.GivenLimits:
-    """The limits of a piece, from its file. Raises `Torn`."""
+    """The limits of a part, from its file. Raises `Torn`."""
     return array_steps.limits_of_arrays(held(path), record.its_schema) if record.limited else array_steps.NO_LIMITS
 
 
 def _measured(
     folder: Folder, record: Record, begun: BegunRelease, number: int, lowest: Callable[[Part], int] | None = None
 ) -> tuple[Part, array_steps.Measured]:
-    """A part and what is measured of it, down to its ``lowest`` level or all of it. Its counts end here."""
+    """A part and its measurements, down to its ``lowest`` level or all of them. Its counts are dropped here."""
     streams = begun.key.streams(record.counts)
     found = held_bound(folder.counts(number), streams)
     part = part_of_arrays(found)
@@ -223,7 +225,7 @@ def _measured(
 
 
 def _measured_above(folder: Folder, record: Record, begun: BegunRelease) -> tuple[Tree, array_steps.Measured]:
-    """The tree down to the parts' uppermost units, and what is measured above them. Its counts end here."""
+    """The tree down to the parts' uppermost units, and the measurements above them. Its counts are dropped here."""
     streams = begun.key.streams(record.counts)
     found = held_bound(folder.counts_above, streams)
     tree = Tree.from_family_sizes([found[f"families {k}"] for k in range(record.level)])
@@ -257,7 +259,7 @@ Made = TypeVar("Made")
 
 
 def _named(folder: Folder, record: Record, part: Part, compute: Callable[[], Made]) -> Made:
-    """What ``compute`` gives; a contradiction as an error that names its unit."""
+    """The result of ``compute``; a contradiction is raised as an error that names its unit."""
     try:
         return compute()
     except Contradiction as contradiction:
