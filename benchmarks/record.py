@@ -63,19 +63,20 @@ def as_installed() -> dict[str, str]:
 
 
 def command_figures(command: list[str]) -> dict[str, float]:
-    """Seconds of a command, from its start to its end, and of the steps that it tells (`--verbose`), and the most
-    memory that it, or a worker, held."""
+    """Seconds of a command, from its start to its end, of the processors that it used, and of the steps that it tells
+    (`--verbose`), and the most memory that it, or a worker, held."""
     script = (
         "import resource, sys, time, subprocess\n"
         "began = time.perf_counter()\n"
         "subprocess.run(sys.argv[1:], check=True)\n"
-        "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20)\n"
+        "seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20)\n"
     )
     program = [sys.executable, "-c", script, *command]
     done = subprocess.run(program, capture_output=True, text=True, check=True, env=as_installed())
-    seconds, peak = map(float, done.stdout.split()[-2:])
+    seconds, processor, peak = map(float, done.stdout.split()[-3:])
     steps = {f"seconds, {step[0]}": step[1] for step in map(step_of, done.stderr.splitlines()) if step is not None}
-    return {**steps, "seconds": seconds, "peak GiB": peak}
+    return {**steps, "seconds": seconds, "processor seconds": processor, "peak GiB": peak}
 
 
 def step_of(line: str) -> tuple[str, float] | None:

@@ -205,6 +205,17 @@ def test_questions_of_what_was_not_kept_have_counts_and_no_margins(whole: Path, 
     assert table["value"].tolist() == td.aggregate(expected, districts()).table["value"].tolist()
 
 
+def test_the_page_exports_and_ranks_of_it_are_made(
+    upper: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for form in ("xlsx", "sdmx", "zip"):
+        assert topdown_command("export", upper, "--format", form, "--output", tmp_path / form) == 0, form
+    assert topdown_command("page", upper, "--output", tmp_path / "page.html") == 0
+    assert topdown_command("rank", upper, "--level", "county") == 0
+    assert topdown_command("rank", upper, "--level", "tract") == 2
+    assert "its measurements of 'tract' were not kept" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("new", "said"),
     [

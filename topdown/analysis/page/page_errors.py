@@ -7,6 +7,7 @@ level with the same noise and the same number of siblings have the same numbers,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -200,7 +201,8 @@ def _law(law: Law) -> dict[str, Any]:
 
 def _alike(columns: Sequence[FloatArray]) -> DistinctRows:
     """The rows of ``columns`` (nodes, ...), each once."""
-    table = np.concatenate([column.reshape(len(column), -1) for column in columns], axis=1)
+    # On a spine a level may have none: published units above it are sums of none of its nodes.
+    table = np.concatenate([column.reshape(len(column), math.prod(column.shape[1:])) for column in columns], axis=1)
     rows, of = np.unique(table, axis=0, return_inverse=True)
     return {"rows": _numbers(rows), "of": _plain(of.reshape(-1))}
 
