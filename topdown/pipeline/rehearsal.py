@@ -6,6 +6,7 @@ the counts succeeds would reveal something about them that no budget covers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -32,14 +33,16 @@ REHEARSED_WHOLE = 4_000
 """Geographies with at most so many nodes are rehearsed as a whole."""
 
 _LEAVES = 800
-_HISTOGRAM_CELLS = 40_000
-_OCCUPIED_CELLS = 64
+HISTOGRAM_CELLS = 40_000
+"""Leaves times cells of stand-in histograms, about."""
+
+OCCUPIED_CELLS = 64
 """So many cells of a stand-in histogram have records; in real histograms most cells are empty."""
 _LEAVES_ON_SUPPORTS, _CELLS_ON_SUPPORTS = 40, 2_000
 """The numbers of leaves, and of cells, for a schema with too many cells for tables."""
 
 _DEVIATIONS = 50.0
-_SEED = 2020
+SEED = 2020
 
 
 def rehearse(
@@ -99,16 +102,16 @@ class _AskedStandIns:
         exact = np.zeros((nodes.stop - nodes.start, len(answers)))
         for row, counts in zip(exact, self._counts[first + nodes.start : first + nodes.stop], strict=True):
             np.add.at(row, place[there], counts[there])
-        rng = np.random.default_rng([_SEED, index, list(self._queries[index]).index(query), nodes.start])
+        rng = np.random.default_rng([SEED, index, list(self._queries[index]).index(query), nodes.start])
         noise = rng.laplace(size=exact.shape) * (self._queries[index][query] / 2) ** 0.5
         return np.asarray(np.rint(exact + noise), np.int64)
 
 
 def _on_supports(config: DerivationConfig, geography: Geography, plan: Plan, schema: Schema) -> None:
     """Rehearse on a part of the geography, and on some of the cells, since the root's program has all of them."""
-    part, rng = _part(geography, _LEAVES_ON_SUPPORTS), np.random.default_rng(_SEED)
+    part, rng = part_of(geography, _LEAVES_ON_SUPPORTS), np.random.default_rng(SEED)
     cells = np.sort(rng.permutation(schema.possible_cells())[:_CELLS_ON_SUPPORTS])
-    occupied = cells[:: max(1, len(cells) // _OCCUPIED_CELLS)]
+    occupied = cells[:: max(1, len(cells) // OCCUPIED_CELLS)]
     leaves = rng.poisson(rng.dirichlet(np.full(len(occupied), 0.2)), (part.tree.n_leaves, len(occupied)))
     leaves *= rng.integers(0, 200, (part.tree.n_leaves, 1))
     counts = part.tree.aggregate(np.ascontiguousarray(leaves.T)).T
@@ -139,8 +142,8 @@ def stand_ins(geography: Geography, plan: Plan) -> Measurements:
     for the same geography and plan. ``plan``: with its shares filled in, as
     `topdown.confidential.measure.measurable` gives it.
     """
-    part = _part(geography)
-    tree, rng = part.tree, np.random.default_rng(_SEED)
+    part = part_of(geography)
+    tree, rng = part.tree, np.random.default_rng(SEED)
     variance = np.empty(tree.n_nodes)
     for level in part.levels:
         variance[part.level_slice(level)] = variances(plan, part, level)
@@ -165,10 +168,10 @@ def stand_ins_of_queries(
 
     With the ``limits`` of the part, within which the histograms are. Raises `ProjectionError` where none can be.
     """
-    part = _part(geography, max(20, _HISTOGRAM_CELLS // schema.n_cells))
+    part = part_of(geography, max(20, HISTOGRAM_CELLS // schema.n_cells))
     held = limits if limits is None or part is geography else limits.of_leaves(part)
-    tree, rng = part.tree, np.random.default_rng(_SEED)
-    possible = np.sort(rng.permutation(schema.possible_cells())[:_OCCUPIED_CELLS])
+    tree, rng = part.tree, np.random.default_rng(SEED)
+    possible = np.sort(rng.permutation(schema.possible_cells())[:OCCUPIED_CELLS])
     leaves = np.zeros((schema.n_cells, tree.n_leaves))
     sizes = np.where(rng.random(tree.n_leaves) < 0.5, 0, 2.0 ** rng.uniform(0, 12, tree.n_leaves)).astype(np.int64)
     mixture = rng.dirichlet(np.full(len(possible), 0.05))
@@ -180,17 +183,29 @@ def stand_ins_of_queries(
             Measurements.from_answers(part, schema, nearby), limits=held, source=SeededSource(("stand-ins",))
         )
         truth = np.concatenate([whole.answers(level, DETAILED) for level in part.levels])
+    return noisy(part, plan, schema, lambda level, query: query.answers(truth[part.level_slice(level)]), rng), held
+
+
+def noisy(
+    geography: Geography,
+    plan: Plan,
+    schema: Schema,
+    answers_of: Callable[[str, Query], FloatArray | IntArray],
+    rng: np.random.Generator,
+) -> Measurements:
+    """Stand-ins of what ``plan`` asks of ``schema``: noise of its variances on ``answers_of`` a level to a query (nodes
+    x answers)."""
     answers = {}
     grid = 2.0**plan.released_grid_bits
-    for level in part.levels:
+    for level in geography.levels:
         for name in plan.queries(level):
-            query, variance = Query.parse(name, schema), variances(plan, part, level, name)
-            true = query.answers(truth[part.level_slice(level)])
+            query, variance = Query.parse(name, schema), variances(plan, geography, level, name)
+            true = answers_of(level, query)
             deviation = np.sqrt(np.where(np.isfinite(variance), variance, 0.0) / 2.0)[:, None]
             noise = np.rint(rng.laplace(size=true.shape) * deviation * grid) / grid
             values = true + noise
             answers[level, name] = (values.astype(np.int64) if grid == 1 else values, variance)
-    return replace(Measurements.from_answers(part, schema, answers), plan=plan), held
+    return replace(Measurements.from_answers(geography, schema, answers), plan=plan)
 
 
 def _most(geography: Geography, plan: Plan, deviation: FloatArray) -> float:
@@ -210,7 +225,7 @@ def _counts(tree: Tree, most: float, rng: np.random.Generator) -> FloatArray:
     return leaves
 
 
-def _part(geography: Geography, leaves: int = _LEAVES) -> Geography:
+def part_of(geography: Geography, leaves: int = _LEAVES) -> Geography:
     """The geography; of a large one, a few children of every node, down to about ``leaves`` leaves."""
     if geography.n_nodes <= leaves * (REHEARSED_WHOLE // _LEAVES):
         return geography

@@ -56,10 +56,10 @@ class LinkedDrawn:
 
 @dataclass(frozen=True)
 class LinkedSolved:
-    """Both tables solved together and whole: tagged ``cells`` of every node with ``counts`` above 0 (``starts``, as
-    `SparseCounts`), the ``certificate`` of the families' programs, and the leaves' ``rows`` dealt into households."""
+    """Both tables solved together and whole: the ``releases`` of both by their names, the ``certificate`` of the
+    families' programs, and the leaves' ``rows`` dealt into households."""
 
-    counts: SparseCounts
+    releases: Mapping[str, Release]
     certificate: Certificate
     rows: LinkedRows = field(repr=False)
 
@@ -94,7 +94,8 @@ def solved_together(
     )
     with stages.stage("dealing persons into households"):
         rows = dealt(universe, enumerate(found.nodes[geography.tree.leaves.start :]))
-    return LinkedSolved(counts, found.certificate, rows)
+    releases = {name: _release(config, drawn, counts, found.certificate, name) for name in universe.names}
+    return LinkedSolved(releases, found.certificate, rows)
 
 
 def publish_linked(
@@ -103,11 +104,10 @@ def publish_linked(
     """Write the releases of both tables into ``directory``/public, which appears complete. Raises `DataError` where
     something cannot be written."""
     public = directory / "public"
-    releases = releases_of(config, drawn, solved)
     description = _description(config, drawn)
-    geography = next(iter(releases.values())).geography
+    geography = next(iter(solved.releases.values())).geography
     with named_failures(public), whole_folder(public) as staging:
-        for name, release in releases.items():
+        for name, release in solved.releases.items():
             _write_table(config, drawn, solved, name, release, staging / name, stages)
         said = LinkSaid(config.title, description.schemas, description.link, drawn.guarantee, drawn.noise)
         write_link(staging, said, geography, drawn.figures.units, drawn.figures.facilities)
@@ -119,8 +119,7 @@ def write_records(
     config: LinkedConfig, drawn: LinkedDrawn, solved: LinkedSolved, directory: Path, stages: Stages
 ) -> None:
     """The linked microdata of both releases, which they tabulate to, in ``directory``/microdata."""
-    releases = releases_of(config, drawn, solved)
-    geography = next(iter(releases.values())).geography
+    geography = next(iter(solved.releases.values())).geography
     leaves = geography.tree.leaves
     vacant = np.zeros(geography.n_leaves, np.int64)
     if drawn.figures.units is not None:
@@ -128,7 +127,7 @@ def write_records(
         vacant = drawn.figures.units[leaves.start :] - lived_in
     microdata = LinkedMicrodata(_description(config, drawn), geography, solved.rows, vacant)
     with stages.stage("writing linked records"):
-        require_equal(microdata, releases)
+        require_equal(microdata, solved.releases)
         write_linked(directory / "microdata", microdata)
     stages.say(f"wrote     {directory / 'microdata'}: the records, tabulated, are the release of both tables")
 
@@ -139,20 +138,17 @@ def _description(config: LinkedConfig, drawn: LinkedDrawn) -> LinkedDescription:
     return LinkedDescription(schemas, config.stated_link, fit=fit)
 
 
-def releases_of(config: LinkedConfig, drawn: LinkedDrawn, solved: LinkedSolved) -> dict[str, Release]:
-    """The releases of both tables, by their names."""
-    return {name: _release(config, drawn, solved, name) for name in config.universe.names}
-
-
-def _release(config: LinkedConfig, drawn: LinkedDrawn, solved: LinkedSolved, name: str) -> Release:
+def _release(
+    config: LinkedConfig, drawn: LinkedDrawn, counts: SparseCounts, certificate: Certificate, name: str
+) -> Release:
     measurements, universe = drawn.measurements[name], config.universe
     return Release.of_entries(
         measurements.geography,
         measurements.schema,
-        entries_of_table(universe, solved.counts, name),
+        entries_of_table(universe, counts, name),
         method=config.projection.method,
         fit_for_release=measurements.fit_for_release and drawn.ties.fit_for_release,
-        certificate=solved.certificate,
+        certificate=certificate,
     )
 
 

@@ -27,6 +27,7 @@ from topdown.pipeline.charging import Charged, confirm, require_left, reserve
 from topdown.pipeline.draw import notices_of, require_directory, require_protection
 from topdown.pipeline.input.unit_reading import identifier_columns, listed_units, path_columns
 from topdown.pipeline.linked.linked_derive import LinkedDrawn
+from topdown.pipeline.linked.linked_rehearsal import rehearse_linked
 from topdown.planning.person_moves import moved_squared
 from topdown.privacy.accounting import Event
 from topdown.privacy.ledger import Ledger
@@ -53,20 +54,26 @@ class LinkedPrepared:
 
 
 def check_linked_tables(config: LinkedConfig, stages: Stages | None = None) -> LinkedPrepared:
-    """Validate ``config``, its tables and its plans together; draw nothing and write nothing."""
+    """Validate ``config``, its tables and its plans together, and rehearse; draw nothing and write nothing."""
     stages = stages or Silent()
     require_directory(config.output_path)
     prepared = prepare_linked(config, stages)
     journal = Journal(config.output_path / "internal", config.fingerprint(prepared.units), prepared.digest)
     require_left(_charged_to(config), journal, _events(config, prepared))
+    _rehearse(config, prepared, stages)
     return prepared
+
+
+def _rehearse(config: LinkedConfig, prepared: LinkedPrepared, stages: Stages) -> None:
+    counts = prepared.counts
+    rehearse_linked(config, counts.geography, prepared.plans, counts.figures, prepared.guarantee, stages)
 
 
 def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: Stages) -> tuple[LinkedDrawn, bool]:
     """The measurements of both tables of the release that is written to ``directory``, and whether it is there already.
 
-    As `topdown.pipeline.draw.draw`: reads and validates, reserves the budget, keeps what the noise follows from, draws,
-    and confirms it; a run that is started again draws the same noise.
+    As `topdown.pipeline.draw.draw`: reads and validates, rehearses, reserves the budget, keeps what the noise follows
+    from, draws, and confirms it; a run that is started again draws the same noise.
     """
     require_directory(directory)
     prepared = prepare_linked(config, stages)
@@ -83,6 +90,8 @@ def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: 
                 f"{shown_path(journal.folder)}; give another --output directory, which spends its budget anew"
             )
         verify_linked(public)
+    if begun is None:
+        _rehearse(config, prepared, stages)
     reserve(charged, journal, events, begun=begun is not None, title=config.title)
     if begun is None:
         begun = journal.begin()

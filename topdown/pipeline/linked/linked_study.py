@@ -22,7 +22,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, SeededSource
 from topdown.pipeline.confidential_folder import confidential_directory, writing
 from topdown.pipeline.derive import made_whole
-from topdown.pipeline.linked.linked_derive import LinkedDrawn, releases_of, solved_together
+from topdown.pipeline.linked.linked_derive import LinkedDrawn, solved_together
 from topdown.pipeline.linked.linked_draw import LinkedPrepared, prepare_linked
 from topdown.pipeline.study import StudyOutcome
 from topdown.projection.conditions import Limits
@@ -148,7 +148,7 @@ def _solved(
         )
         for name, one in measured.items()
     }
-    together = releases_of(config, drawn, solved_together(config, drawn, Silent(), workers=workers))
+    together = solved_together(config, drawn, Silent(), workers=workers).releases
     return measured, {APART: apart, TOGETHER: together}
 
 

@@ -102,13 +102,14 @@ _NOTHING = 1e-14
 def factor(matrix: Any, kept: Any) -> None:
     """The Cholesky factor of a positive semidefinite matrix, in the lower triangle of its place.
 
-    ``kept``: the pivots that are not 0; the columns of the others are 0. Four columns are made at a time, so that the
-    rest of the matrix is loaded and stored once for all four; the numbers are the same.
+    ``kept``: the pivots that are not 0; the columns of the others are 0. Eight columns are made at a time, so that the
+    rest of the matrix is loaded and stored once for all eight; the numbers are the same.
     """
     n = matrix.shape[0]
-    start, columns = np.diag(matrix).copy(), np.zeros((4, n))
-    for first in range(0, n, 4):
-        stop = min(first + 4, n)
+    start, columns = np.diag(matrix).copy(), np.zeros((8, n))
+    for first in range(0, n, 8):
+        stop = min(first + 8, n)
+        columns[stop - first :] = 0.0
         for j in range(first, stop):
             for p in range(first, j):
                 part = columns[p - first, j]
@@ -124,11 +125,13 @@ def factor(matrix: Any, kept: Any) -> None:
             for i in range(j + 1, n):
                 matrix[i, j] /= matrix[j, j]
                 columns[j - first, i] = matrix[i, j]
-        one, two, three, four = columns
+        a, b, c, d, e, f, g, h = columns
         for i in range(stop, n):
-            a, b, c, d = one[i], two[i], three[i], four[i]
+            mine = matrix[i]
+            ai, bi, ci, di, ei, fi, gi, hi = a[i], b[i], c[i], d[i], e[i], f[i], g[i], h[i]
             for k in range(stop, i + 1):
-                matrix[i, k] = matrix[i, k] - a * one[k] - b * two[k] - c * three[k] - d * four[k]
+                four = mine[k] - ai * a[k] - bi * b[k] - ci * c[k] - di * d[k]
+                mine[k] = four - ei * e[k] - fi * f[k] - gi * g[k] - hi * h[k]
 
 
 @compiled
@@ -331,11 +334,15 @@ def _pushes(x: Any, rows: Any, side: Any, low: Any, high: Any, weight: float, ot
     for j in range(len(rows)):
         into[j] = 0.0
         if side[j] != 0:
-            missing = high[j] if side[j] > 0 else low[j]
-            for k in range(len(x)):
-                if rows[j, k]:
-                    missing -= x[k] * rows[j, k]
-            into[j] = others[j] + weight * missing
+            into[j] = high[j] if side[j] > 0 else low[j]
+    for k in range(len(x)):
+        if x[k] != 0:  # most cells of a family are 0 in a child
+            for j in range(len(rows)):
+                if side[j] != 0:
+                    into[j] -= x[k] * rows[j, k]
+    for j in range(len(rows)):
+        if side[j] != 0:
+            into[j] = others[j] + weight * into[j]
 
 
 @compiled
@@ -636,7 +643,7 @@ def _change_minds(
 ) -> int:
     """Count the cells and rows on the wrong side, and move all of them, or only the last, to the other side."""
     children, cells = g.shape
-    slope, size, push = np.empty(cells), np.empty(cells), np.empty(len(rows))
+    slope, size, push, answers = np.empty(cells), np.empty(cells), np.empty(len(rows)), np.empty(len(rows))
     wrong, last_child, last_cell, last_row, last_side = 0, -1, -1, -1, 0
     for c in range(children):
         _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
@@ -654,15 +661,16 @@ def _change_minds(
                 if not single:
                     free[c, k] = not free[c, k]
                     stale[c] = True
+        answers[:] = 0.0
+        for k in range(cells):
+            if x[c, k] != 0:
+                for j in range(len(rows)):
+                    answers[j] += x[c, k] * rows[j, k]
         for j in range(len(rows)):
-            answer = 0.0
-            for k in range(cells):
-                if rows[j, k]:
-                    answer += x[c, k] * rows[j, k]
             slack = SIGN / np.sqrt(strongest) + _ROUNDING * most * cells
             to = _row_side(
                 side[c, j],
-                answer,
+                answers[j],
                 low[c, j],
                 high[c, j],
                 push[j],

@@ -37,25 +37,25 @@ _LEFT = 1e-13
 _ENOUGH = 1e-12
 """Change of a solution, in units of the noise, that is refined no further."""
 
+_COARSE_LEFT, _COARSE_ENOUGH, _COARSE_SIGN = 1e-4, 1e-3, 1e-2
+"""The same, and what counts as a wrong sign, while cells and rows change sides."""
+
 
 class _FreeEquations(NamedTuple):
     """A child's equations on its free cells ``index``: 1/D, R A of the rows that weigh (sparse, weights x free), and
-    the factor of 1 + R A D^-1 A' R."""
+    the inverse of 1 + R A D^-1 A' R."""
 
     index: Any
     spread: FloatArray
     weighed: Any
-    factor: Any
+    inverse: FloatArray
 
     def apply(self, vector: FloatArray) -> FloatArray:
         """The inverse of the information times a vector, both of the free cells."""
-        from scipy.linalg import cho_solve
-
         own = vector * self.spread
         if not self.weighed.shape[0]:
             return own
-        pushed = cho_solve(self.factor, self.weighed @ own, check_finite=False)
-        return np.asarray(own - self.spread * (self.weighed.T @ pushed))
+        return np.asarray(own - self.spread * (self.weighed.T @ (self.inverse @ (self.weighed @ own))))
 
 
 class _WhileSolved:
@@ -90,6 +90,7 @@ class _WhileSolved:
         self.children: list[_FreeEquations] = [None] * count  # type: ignore[list-item]
         self.used = np.zeros((count, self.sums.shape[0]))
         self.x, self.multiplier = np.zeros_like(self.g), np.zeros(self.g.shape[1])
+        self.fine = False
 
     def push(self, x: FloatArray) -> FloatArray:
         """What every row adds to the equations (children x rows)."""
@@ -106,8 +107,6 @@ class _WhileSolved:
 
     def refresh(self) -> None:
         """The equations of the children whose free cells or held rows have changed."""
-        from scipy.linalg import cho_factor
-
         for c in np.flatnonzero(self.stale).tolist():
             index = np.flatnonzero(self.free[c])
             weights = np.concatenate([self.precision[c], np.where(self.side[c] != 0, self.weight[c], 0.0)])
@@ -118,15 +117,15 @@ class _WhileSolved:
             spread = 1.0 / self.d[c, index]
             gram = np.asarray(((weighed * spread) @ weighed.T).todense())
             gram[np.diag_indices(len(gram))] += 1.0
-            factor = cho_factor(gram) if len(gram) else None
-            self.children[c] = _FreeEquations(index, spread, weighed, factor)
+            self.children[c] = _FreeEquations(index, spread, weighed, np.linalg.inv(gram))
             there = np.diff(own.indptr) > 0
             with np.errstate(divide="ignore"):
                 self.used[c] = np.where(there, 1.0 / weights, 0.0)
         self.stale[:] = False
 
     def solve(self) -> None:
-        """``x`` and ``multiplier`` for the free cells and held rows, refined until what is left is rounding."""
+        """``x`` and ``multiplier`` for the free cells and held rows, where ``fine`` refined until what is left is
+        rounding."""
         total = self.family.total
         self.x = np.where(self.free, self.x, 0.0)
         unit, last = np.sqrt(self.diagonal), np.inf
@@ -142,7 +141,7 @@ class _WhileSolved:
                     own[child.index] += child.apply(step[child.index])
             self.x += change
             worst = float((np.abs(change) * unit).max(initial=0.0))
-            if worst < _ENOUGH or worst > last / 4:
+            if worst < (_ENOUGH if self.fine else _COARSE_ENOUGH) or worst > last / 4:
                 break
             last = worst
 
@@ -168,7 +167,7 @@ class _WhileSolved:
 
         towards = nearly(left)
         step, size = towards.copy(), float(left @ towards)
-        enough = _LEFT**2 * size
+        enough = (_LEFT if self.fine else _COARSE_LEFT) ** 2 * size
         for _ in range(_MOST_STEPS):
             if size <= enough:
                 break
@@ -190,12 +189,13 @@ class _WhileSolved:
         unit = np.sqrt(self.diagonal)
         most = np.abs(self.x).max(axis=1, keepdims=True)
         terms = np.abs(self.g) + np.abs(self.multiplier) + self.diagonal * most
-        negative = self.free & (self.x * unit < -_SIGN - _ROUNDING * most * unit)
-        growing = rows.allowed & ~self.free & (lack < -_SIGN * unit - _ROUNDING * terms)
+        sign = _SIGN if self.fine else _COARSE_SIGN
+        negative = self.free & (self.x * unit < -sign - _ROUNDING * most * unit)
+        growing = rows.allowed & ~self.free & (lack < -sign * unit - _ROUNDING * terms)
         wrong: BoolArray = negative | growing
         answers = self.x @ rows.rows.T
         strongest, slack = np.sqrt(self.weight / _WEIGHT)[:, None], self.slack()
-        least = slack * self.weight[:, None] + _SIGN * strongest
+        least = slack * self.weight[:, None] + sign * strongest
         to = np.where(answers < rows.low - slack, -1, np.where(answers > rows.high + slack, 1, 0))
         to = np.where(self.side == -1, np.where(push < -least, 0, -1), to)
         to = np.where(self.side == 1, np.where(push > least, 0, 1), to)
@@ -227,7 +227,8 @@ class _WhileSolved:
         """What rows may lack (children x rows): a little of the noise, and rounding of their sums, whose terms are
         large where they are 0."""
         terms = np.abs(self.x) @ np.abs(self.rows.rows).T
-        return np.asarray(_SIGN / np.sqrt(self.weight / _WEIGHT)[:, None] + _ROUNDING * terms)
+        sign = _SIGN if self.fine else _COARSE_SIGN
+        return np.asarray(sign / np.sqrt(self.weight / _WEIGHT)[:, None] + _ROUNDING * terms)
 
     def missing(self) -> float:
         """What held rows lack at most, in units of what they may."""
@@ -245,8 +246,8 @@ def solve_large(family: LinkedFamily) -> Solved:
         state.solve()
         wrong = state.change_minds(single=patience == 0)
         if wrong == 0:
-            done = state.missing() <= 1.0
-            state.others = state.push(state.x)
+            done = state.fine and state.missing() <= 1.0
+            state.others, state.fine = state.push(state.x), True
             if done:
                 x = np.maximum(state.x, 0.0)
                 if family.total is not None:
