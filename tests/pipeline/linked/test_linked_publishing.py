@@ -66,7 +66,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
         drawn, there = draw_linked(config, folder / "out", held, Silent())
         assert not there
         tagged = SparseCounts(*(np.asarray(one, np.int64) for one in counts.held))
-        solved = LinkedSolved(tagged, CERTIFICATE, true_rows(counts.geography, config))
+        solved = LinkedSolved.of(config, drawn, tagged, CERTIFICATE, true_rows(counts.geography, config))
         publish_linked(config, drawn, solved, folder / "out", Silent())
         write_records(config, drawn, solved, folder / "out", Silent())
     return Written(config, drawn, folder / "out")

@@ -63,6 +63,14 @@ class LinkedSolved:
     certificate: Certificate
     rows: LinkedRows = field(repr=False)
 
+    @classmethod
+    def of(
+        cls, config: LinkedConfig, drawn: LinkedDrawn, counts: SparseCounts, certificate: Certificate, rows: LinkedRows
+    ) -> LinkedSolved:
+        """From the ``counts`` of tagged cells of every node."""
+        names = config.universe.names
+        return cls({name: _release(config, drawn, counts, certificate, name) for name in names}, certificate, rows)
+
 
 def solved_together(
     config: LinkedConfig, drawn: LinkedDrawn, stages: Stages, *, workers: int | None = None
@@ -94,8 +102,7 @@ def solved_together(
     )
     with stages.stage("dealing persons into households"):
         rows = dealt(universe, enumerate(found.nodes[geography.tree.leaves.start :]))
-    releases = {name: _release(config, drawn, counts, found.certificate, name) for name in universe.names}
-    return LinkedSolved(releases, found.certificate, rows)
+    return LinkedSolved.of(config, drawn, counts, found.certificate, rows)
 
 
 def publish_linked(
