@@ -59,7 +59,7 @@ class LinkedSolved:
     """Both tables solved together and whole: the ``releases`` of both by their names, the ``certificate`` of the
     families' programs, and the leaves' ``rows`` dealt into households."""
 
-    releases: Mapping[str, Release]
+    releases: dict[str, Release]
     certificate: Certificate
     rows: LinkedRows = field(repr=False)
 
