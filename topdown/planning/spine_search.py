@@ -90,8 +90,8 @@ class SpineProblem:
     ) -> SpineProblem:
         """The problem with some ``weights``; by default 1, and 0 for the lowest level.
 
-        Raises `ConfigError` for a weight of what there is not, or below 0, for weights of 0 alone, no areas, noise
-        within bounds or of another law than Laplace's and Gaussian ones, a lowest level that is exact or has no share,
+        Raises `ConfigError` for a weight of an unknown level or kind, or below 0; for weights of 0 alone; no areas;
+        noise within bounds, or neither Laplace nor Gaussian; a lowest level that is exact or has no share. Raises
         `BudgetError` where plan, levels and schema disagree.
         """
         if not areas:

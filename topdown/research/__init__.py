@@ -1,1 +1,3 @@
-"""What no release needs: theory, pMSE, statistics of records, plausible tables. Nothing but the top imports it."""
+"""Methods that no release needs: theory, pMSE, statistics of records. Only the public interface and the command
+`topdown statistic` import them.
+"""

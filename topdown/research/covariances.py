@@ -1,4 +1,4 @@
-"""A released covariance matrix made one that can be: the nearest correlations, at the released variances.
+"""Makes a released covariance matrix positive semidefinite: the nearest correlations, with the released variances.
 
 Source: Higham 2002, "Computing the Nearest Correlation Matrix: A Problem from Finance", Algorithm 3.3 (alternating
 projections with Dykstra's correction).
@@ -19,16 +19,16 @@ _POSSIBLE = 1e-12
 
 
 def nearest_covariance(matrix: ArrayLike) -> FloatArray:
-    """The positive semidefinite matrix of the same variances whose correlations are nearest (Frobenius) to
-    ``matrix``'s.
+    """The positive semidefinite matrix with the same variances whose correlations are nearest (in the Frobenius norm)
+    to those of ``matrix``.
 
-    A variable of variance 0 keeps no covariance. A matrix that is positive semidefinite comes back as it is.
-    Post-processing: it costs no budget.
+    A variable with variance 0 has covariances of 0. A matrix that is positive semidefinite is returned unchanged. This
+    is post-processing and costs no budget.
 
     Args:
         matrix: (p, p), symmetric, with variances of 0 or more.
 
-    Raises ConfigError for what is no symmetric matrix, or has a negative variance.
+    Raises ConfigError for a matrix that is not symmetric, or has a negative variance.
 
     Examples:
         >>> from topdown.research.covariances import nearest_covariance
@@ -58,7 +58,7 @@ def nearest_covariance(matrix: ArrayLike) -> FloatArray:
         change, near = float(np.abs(moved - near).max()), moved
         if change <= _SETTLED:
             break
-    # The last step set the diagonal to 1, by less than rounding of it; the projection is what has no negative
+    # The last step set the diagonal to 1, a change within rounding; the result of the projection has no negative
     # eigenvalue.
     spread = np.sqrt(np.diag(projected))
     return np.asarray(projected / np.outer(spread, spread) * np.outer(size, size), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Histograms of proportions that add up to one: re-scaled, or by a tree of noisy layers made consistent.
+"""Histograms of proportions that add up to one: re-scaled, or from a tree of noisy layers made consistent.
 
 Sources: Hay, Rastogi, Miklau, Suciu 2010, "Boosting the Accuracy of Differentially Private Histograms Through
 Consistency" (the universal histogram); Liu, "Statistical Properties of Sanitized Results from Differentially Private
@@ -18,11 +18,11 @@ FloatArray = NDArray[np.float64]
 def universal_histogram(
     layers: Sequence[ArrayLike], *, root: float = 1.0, branching: int = 2
 ) -> tuple[list[FloatArray], list[FloatArray]]:
-    """Noisy histograms of a tree's layers, made consistent with each other and with an exact ``root``.
+    """Noisy histograms of the layers of a tree, made consistent with each other and with an exact ``root``.
 
-    Gives (upward, consistent): the nodes' estimates from themselves and everything below, and the least-squares
-    estimates whose families add up; both layer by layer. With noise of one variance in all layers these are least
-    squares (Hay et al., Theorem 3).
+    Returns (upward, consistent): the nodes' estimates from themselves and everything below, and the least-squares
+    estimates whose families add up; both layer by layer. If the noise has the same variance in all layers these are
+    least squares (Hay et al., Theorem 3).
 
     Args:
         layers: from below the root to the leaves, the k-th of shape (..., branching^k).

@@ -21,7 +21,7 @@ def with_spine(geography: Geography, config: RunConfig) -> Geography:
     ``config`` describes.
 
     Raises `ConfigError` for levels that do not nest or are not known, and for a spine of the confidential table,
-    `DataError` for a table of areas that is none: with a unit that is not there, one in two areas, or without an area.
+    `DataError` for an invalid table of areas: with an unknown unit, one in two areas, or without an area.
     """
     options = config.geography.spine
     if options is None:

@@ -1,4 +1,4 @@
-"""Laws of noise within bounds: truncated, clipped to their bounds, or normalised on sets, and what each costs."""
+"""Laws of noise within bounds (truncated, clipped, or normalised on sets), and the privacy loss of each."""
 
 from __future__ import annotations
 

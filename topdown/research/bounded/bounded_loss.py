@@ -1,14 +1,15 @@
-"""What one level of truncated counts costs, and the exact scale that keeps its budget.
+"""The privacy loss of one level of truncated counts, and the exact scale that keeps its budget.
 
-Counts of a level are disjoint cells of nodes, each whole, at least 0 and perhaps at most a public number U. With noise
-of the truncated double geometric law of scale b (:class:`topdown.noise.TruncatedDiscreteLaplace`) a count that moves by
-1 loses 1/b, and where it starts at a bound also
+The counts of a level belong to disjoint cells of nodes; each is a whole number, at least 0 and, optionally, at most a
+public number U. With noise of the truncated double geometric law of scale b
+(:class:`topdown.noise.TruncatedDiscreteLaplace`) a count that changes by 1 loses 1/b, and, if it starts at a bound,
+also
 
     x = ln(1 + a (1 - a)(1 - q)/(1 - a^2 q)),   a = exp(-1/b),   q = exp(-(U - 1)/b),   q = 0 without U,
 
-which is :func:`topdown.noise.privacy_loss` with sensitivity 1. One person added or removed moves one count: 1/b + x.
-One person who changes moves one count up and another one down; the one up loses x only at 0, the one
-down only at U: 2/b + x without U, 2/b + 2x with it. A single count of sensitivity 2 would cost more.
+which is :func:`topdown.noise.privacy_loss` with sensitivity 1. Adding or removing one person changes one count: 1/b +
+x. Changing one person increases one count and decreases another; the first loses x only at 0, the second only at U: 2/b
++ x without U, 2/b + 2x with it. A single count of sensitivity 2 would lose more.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ def truncated_loss(scale: float, neighbours: str, upper: int | None = None) -> f
 
 
 def keeps(scale: Fraction, epsilon: Fraction, neighbours: str, upper: int | None = None) -> bool:
-    """Whether truncated noise of this scale provably costs at most ``epsilon``.
+    """Whether truncated noise of this scale provably loses at most ``epsilon``.
 
-    Decided on integers that enclose the exponentials, so that no rounding decides; False within 2^-250 of equality.
+    Decided by integers that enclose the exponentials, so that rounding has no influence; False within 2^-250 of
+    equality.
     """
     rest = epsilon - COUNTS_MOVED[neighbours] / scale
     if rest < 0:
@@ -58,7 +60,7 @@ def keeps(scale: Fraction, epsilon: Fraction, neighbours: str, upper: int | None
 
 @lru_cache(maxsize=1024)
 def calibrated_scale(epsilon: Fraction, neighbours: str, upper: int | None = None) -> Fraction:
-    """The smallest scale at which truncated counts keep ``epsilon``, rounded up to 13 digits and proved by `keeps`."""
+    """The smallest scale at which truncated counts keep ``epsilon``, rounded up to 13 digits, verified by `keeps`."""
     plain = COUNTS_MOVED[neighbours] / epsilon
     if keeps(plain, epsilon, neighbours, upper):
         return plain
@@ -75,7 +77,7 @@ def calibrated_scale(epsilon: Fraction, neighbours: str, upper: int | None = Non
 
 @lru_cache(maxsize=1024)
 def charged_epsilon(scale: Fraction, neighbours: str, upper: int | None = None) -> Fraction:
-    """The true loss of truncated counts of this scale, rounded up to 13 digits and proved by `keeps`."""
+    """The true loss of truncated counts of this scale, rounded up to 13 digits and verified by `keeps`."""
     plain = COUNTS_MOVED[neighbours] / scale
     if keeps(scale, plain, neighbours, upper):
         return plain
@@ -84,12 +86,12 @@ def charged_epsilon(scale: Fraction, neighbours: str, upper: int | None = None) 
 
 
 def _bounds_met(neighbours: str, upper: int | None) -> int:
-    """At how many bounds one step's counts may start at once."""
+    """The number of bounds at which the counts of one step may start at the same time."""
     return 1 if upper is None else COUNTS_MOVED[neighbours]
 
 
 def least_that_holds(start: Decimal, holds: Callable[[Fraction], bool]) -> Decimal:
-    """The first number of 13 digits from ``start`` on of which ``holds`` is true."""
+    """The first number of 13 digits, from ``start`` on, for which ``holds`` is true."""
     value = DIGITS.plus(start)
     while not holds(Fraction(value)):
         value = DIGITS.next_plus(value)

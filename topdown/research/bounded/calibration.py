@@ -1,7 +1,7 @@
-"""What truncated noise costs in privacy, and the scale that keeps epsilon.
+"""The privacy loss of truncated noise, and the scale that keeps epsilon.
 
-Truncating a law to bounds and normalising it is no post-processing: the normaliser depends on the location, and a
-location at a bound loses more than the untruncated law. (Clipping, the boundary-inflated laws, is
+Truncating a law to bounds and normalising it is not post-processing: the normaliser depends on the location, and a
+location at a bound loses more than under the untruncated law. (Clipping, as in the boundary-inflated laws, is
 post-processing and keeps sensitivity/epsilon.) Two laws, by name:
 
 * ``"laplace"``: :class:`topdown.noise.TruncatedLaplace`; any positive sensitivity.
@@ -79,10 +79,10 @@ def calibrate(
 ) -> FloatOrArray:
     """The smallest constant scale at which a truncated law keeps epsilon: ``privacy_loss(scale, ...) == epsilon``.
 
-    Half-line, Laplace: sensitivity / ln((1 + exp(epsilon))/2). Half-line, geometric, sensitivity 1:
-    1 / asinh((exp(epsilon) - 1)/2). No bound at all: sensitivity/epsilon. Otherwise by bisection of the loss, which
-    falls as the scale grows, between once and twice sensitivity/epsilon; the end that keeps epsilon is returned. The
-    arguments broadcast.
+    Half-line, Laplace: sensitivity / ln((1 + exp(epsilon))/2). Half-line, geometric, sensitivity 1: 1 /
+    asinh((exp(epsilon) - 1)/2). No bound: sensitivity/epsilon. Otherwise by bisection of the loss, which decreases as
+    the scale grows, between once and twice sensitivity/epsilon; the end that keeps epsilon is returned. The arguments
+    broadcast.
 
     Args:
         epsilon: above 0.
@@ -116,7 +116,7 @@ def calibrate(
 
 
 def uncorrected_scale(epsilon: ArrayLike, sensitivity: ArrayLike) -> FloatOrArray:
-    """The textbook scale sensitivity/epsilon: right for unbounded and clipped noise, NOT for truncated noise.
+    """The textbook scale sensitivity/epsilon: correct for unbounded and clipped noise, NOT for truncated noise.
 
     A truncated law of this scale must be charged ``privacy_loss(uncorrected_scale(epsilon, sensitivity),
     sensitivity, lower, upper)``, up to twice epsilon; :func:`calibrate` gives the scale that keeps epsilon.
@@ -141,11 +141,11 @@ def element_budgets(
 ) -> FloatArray:
     """The epsilon of every element of a vector that is released for ``epsilon`` in total.
 
-    ``"sequential"``, where one unit may change every element: epsilon D_j / sum D_j (Liu, Equation 8), the same as
-    one scale sum D_j / epsilon for all (Equation 2) when the noise is unbounded. ``"parallel"``, for disjoint cells:
-    one unit is in one cell, so that every cell gets the whole epsilon under ``neighbours="add-remove"`` and half of
-    it under ``"substitute"``, where a unit may leave one cell for another. Give each element its own scale from its
-    budget: truncation costs every element separately.
+    ``"sequential"``, where one unit may change every element: epsilon D_j / sum D_j (Liu, Equation 8), the same as one
+    scale sum D_j / epsilon for all (Equation 2) when the noise is unbounded. ``"parallel"``, for disjoint cells: one
+    unit is in one cell, so that every cell gets the whole epsilon under ``neighbours="add-remove"`` and half of it
+    under ``"substitute"``, where a unit may move from one cell to another. Each element needs its own scale from its
+    budget, since truncation adds a loss for every element separately.
 
     Args:
         epsilon: of the whole vector.
@@ -170,7 +170,7 @@ def element_budgets(
 
 
 def _loss(ratio: FloatArray, reach: FloatArray, rest: FloatArray, bounded: FloatArray, law: str) -> FloatArray:
-    """The loss at ratio = reach/scale; ``rest`` is the width beyond reach, ``bounded`` whether any bound is finite."""
+    """The loss at ratio = reach/scale; ``rest`` is the width beyond reach; ``bounded``: whether any bound is finite."""
     across = rest * (ratio / reach)
     if law == "laplace":
         excess = np.expm1(-ratio) * np.expm1(-across) / -np.expm1(-ratio - across)

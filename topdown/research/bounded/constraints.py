@@ -1,12 +1,11 @@
 """Feasible sets with gaps, and the constant scale that the normalised Laplace law needs on them.
 
-A constraint is a forbidden open span (low, high), an end None or infinite for a span that never ends; the feasible
-set F is what is left, a union of closed pieces. Source: Croft, Sack, Shi, "Differential Privacy Via a Truncated and
-Normalized Laplace Mechanism". With one scale b for all locations the worst output is the location itself, so that a
-pair of locations s, s' loses exactly |s - s'|/b + ln(C(s')/C(s)), where C(s) is the Laplace mass around s that F
-keeps.
+A constraint is a forbidden open span (low, high); an end is None or infinite for a span without an end. The feasible
+set F is the complement, a union of closed intervals. Source: Croft, Sack, Shi, "Differential Privacy Via a Truncated
+and Normalized Laplace Mechanism". With one scale b for all locations the worst output is the location itself, so that a
+pair of locations s, s' loses exactly |s - s'|/b + ln(C(s')/C(s)), where C(s) is the Laplace mass around s within F.
 
-Two guarantees, by name:
+There are two guarantees, by name:
 
 * ``"adjacent"`` is epsilon-differential privacy: locations at most ``sensitivity`` apart lose at most epsilon.
 * ``"metric"`` is what the paper proves: any two locations s, s' lose at most epsilon |s - s'| / sensitivity. It
@@ -29,9 +28,9 @@ Constraints = Sequence[tuple[float | None, float | None]]
 
 
 def forbidden_spans(constraints: Constraints) -> tuple[Piece, ...]:
-    """The constraints in order, overlapping and touching ones merged, None written as an infinity.
+    """The constraints in order; overlapping and touching ones are merged, and None is written as an infinity.
 
-    Raises ConfigError for a span whose ends are not in order, for nan, and where nothing is left.
+    Raises ConfigError for a span whose ends are not in order, for nan, and where nothing is feasible.
     """
     spans: list[Piece] = []
     for constraint in constraints:
@@ -57,7 +56,7 @@ def forbidden_spans(constraints: Constraints) -> tuple[Piece, ...]:
 
 
 def feasible_pieces(constraints: Constraints) -> tuple[Piece, ...]:
-    """The closed intervals that the constraints leave, from left to right; ends may be infinite."""
+    """The closed intervals of the feasible set, from left to right; ends may be infinite."""
     spans = forbidden_spans(constraints)
     lows = [-np.inf, *(high for _, high in spans)]
     highs = [*(low for low, _ in spans), np.inf]
@@ -67,8 +66,8 @@ def feasible_pieces(constraints: Constraints) -> tuple[Piece, ...]:
 def piece_masses(location: FloatArray, scale: FloatArray, pieces: Sequence[Piece]) -> tuple[FloatArray, FloatArray]:
     """Twice the Laplace mass of each piece to the left and to the right of the location, shape (2, pieces, ...).
 
-    Sums of positive terms (Croft, Sack, Shi, Formulae 4 and 5, read from the side of what is kept), where 1 - L - R
-    would lose the digits of a small rest.
+    Sums of positive terms (Croft, Sack, Shi, Formulae 4 and 5, for the mass within the set), because 1 - L - R would
+    lose the digits of a small mass.
     """
     left, right = [], []
     for low, high in pieces:
@@ -154,7 +153,7 @@ def uniform_scale(
 
 
 def _steepest(pieces: Sequence[Piece], b: float, reach: float) -> float:
-    # Moving right is worst at the left end of a piece, since C is log-concave on it.
+    # Moving right is worst at the left end of an interval, since C is log-concave on it.
     ends = np.array([low for low, _ in pieces if np.isfinite(low)])
     if ends.size == 0:
         return reach / b
@@ -171,7 +170,7 @@ def _worst_pair(pieces: Sequence[Piece], b: float, reach: float) -> float:
 
 
 def _candidate_pairs(pieces: Sequence[Piece], b: float, reach: float) -> Iterator[tuple[float, float]]:
-    """Pairs (s, s') with s <= s' among which the worst pair to the right is."""
+    """Pairs (s, s') with s <= s' that contain the worst pair to the right."""
     for i, (low, high) in enumerate(pieces):
         for low_to, high_to in pieces[i:]:
             if high_to - low <= reach:

@@ -1,9 +1,8 @@
-"""Whole-number noise that respects bounds, exact, for releases: the double geometric law truncated or clipped.
+"""Exact whole-number noise within bounds, for releases: the double geometric law, truncated or clipped.
 
-The discrete twins of :mod:`topdown.research.bounded.laplace`, for counts that must not be negative or not pass a public
-total.
-The draws come from the exact discrete Laplace sampler (Canonne, Kamath, Steinke, "The Discrete Gaussian for
-Differential Privacy") and from comparisons of integers: no floating-point number decides one.
+The discrete versions of :mod:`topdown.research.bounded.laplace`, for counts that must not be negative or not exceed a
+public total. The draws come from the exact discrete Laplace sampler (Canonne, Kamath, Steinke, "The Discrete Gaussian
+for Differential Privacy") and from comparisons of integers: no floating-point number decides a draw.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from topdown.noise.sampling import Size
 from topdown.research.bounded.geometric_sums import reaches, sum0, sum1, sum2
 from topdown.wording import figure
 
-# With counts up to 2^60 every sum stays within an int64, and a scale up to this one passes an absent bound (2^62)
-# with a probability below exp(-700).
+# With counts up to 2^60 every sum fits an int64, and noise of a scale up to this one passes an absent bound (2^62) with
+# a probability below exp(-700).
 LARGEST_SCALE = 2**52
 
 
@@ -46,9 +45,9 @@ class TruncatedDiscreteLaplace:
     """The double geometric law around ``location``, conditioned on lower..upper.
 
     P(X = k) proportional to exp(-|k - location| / scale) on the whole numbers from ``lower`` to ``upper``, 0 elsewhere.
-    A location outside of the bounds gives the same law as the nearest bound. Discrete twin of Liu, Definition 2a.
+    A location outside of the bounds gives the same law as the nearest bound. Discrete version of Liu, Definition 2a.
 
-    Truncation is no post-processing: at scale sensitivity/epsilon it costs more than epsilon. Take the scale from
+    Truncation is not post-processing: at scale sensitivity/epsilon it loses more than epsilon. Take the scale from
     ``calibrate(..., law="geometric")``, and charge ``privacy_loss(..., law="geometric")``.
 
     Args:
@@ -181,7 +180,7 @@ class TruncatedDiscreteLaplace:
 class BoundaryInflatedDiscreteLaplace:
     """``clip(location + DiscreteLaplace(scale), lower, upper)`` on whole numbers.
 
-    Clipping is post-processing: at scale sensitivity/epsilon the law keeps epsilon. Discrete twin of Liu, Definition
+    Clipping is post-processing: at scale sensitivity/epsilon the law keeps epsilon. Discrete version of Liu, Definition
     2b.
 
     Args:
@@ -210,7 +209,7 @@ class BoundaryInflatedDiscreteLaplace:
 
     @property
     def atoms(self) -> tuple[FloatOrArray, FloatOrArray]:
-        """(P(X = lower), P(X = upper)): all that the unclipped law has at and beyond each bound."""
+        """(P(X = lower), P(X = upper)): the mass of the unclipped law at and beyond each bound."""
         location, lower, upper = self._parameters()
         one_point = lower == upper
         return (
@@ -272,7 +271,7 @@ class BoundaryInflatedDiscreteLaplace:
         shape = broadcast_shape(size, np.shape(self.location), source)
         location, lower, upper = _bounds(self)
         draws = np.asarray(DiscreteLaplace(self.scale).sample(shape, source), dtype=np.int64)
-        # The noise is clipped before it is added: the sum of any noise and any location need not fit.
+        # The noise is clipped before it is added, since the sum of any noise and any location need not fit.
         return whole_as_given(np.asarray(np.clip(draws, lower - location, upper - location) + location))
 
     def _parameters(self) -> tuple[FloatArray, FloatArray, FloatArray]:

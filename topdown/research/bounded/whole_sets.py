@@ -46,7 +46,7 @@ _CHUNK = 1 << 16
 def whole_pieces(pieces: Iterable[Any]) -> tuple[WholePiece, ...]:
     """Closed intervals (low, high) of whole numbers in order, those that touch merged; None or an infinity: no end.
 
-    Raises ConfigError for a pair that is none, ends out of order or that are not whole, and for no interval at all.
+    Raises ConfigError for an invalid pair, for ends that are out of order or not whole, and if there is no interval.
     """
     found: list[tuple[float, float]] = []
     for piece in pieces:
@@ -92,7 +92,7 @@ class NormalizedDiscreteLaplace:
         scale: one number, kept exactly.
         pieces: closed intervals (low, high), None for no end, in any order.
 
-    Raises ConfigError for a scale that is not positive or passes 2^52, and for what is no set of whole numbers.
+    Raises ConfigError for a scale that is not positive or passes 2^52, and for invalid pieces.
 
     Examples:
         >>> law = td.noise.NormalizedDiscreteLaplace(location=12, scale=Fraction(3), pieces=((0, 0), (10, None)))

@@ -1,1 +1,1 @@
-"""How well synthetic records mimic confidential ones (pMSE), and a mechanism that samples by it."""
+"""The similarity of synthetic and confidential records (pMSE), and a mechanism that samples by it."""

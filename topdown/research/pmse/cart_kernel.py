@@ -1,9 +1,9 @@
 """Greedy trees by Gini impurity, compiled: the features are sorted once and stay sorted in every node.
 
-The trees are scikit-learn's (DecisionTreeClassifier, best splits, random_state 0) to the last bit of a threshold:
-values in single precision, values within 1e-7 are one, the first of several equally good splits is taken, and the
-features of a node are looked at in the order of the same shuffle. scikit-learn sorts them anew in every node, and takes
-several times as long.
+The trees equal scikit-learn's (DecisionTreeClassifier, best splits, random_state 0) to the last bit of a threshold:
+values in single precision, values within 1e-7 are equal, the first of several equally good splits is taken, and the
+features of a node are examined in the order of the same shuffle. scikit-learn sorts them again in every node, which
+takes several times as long.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FloatArray = npt.NDArray[np.float64]
 SingleArray = npt.NDArray[np.float32]
 
 SHUFFLE = 209_652_396
-"""The seed of the shuffle of features, of which scikit-learn draws it with random_state 0."""
+"""The seed of the shuffle of features, which scikit-learn draws with random_state 0."""
 
 _SAME = np.float32(1e-7)
 _NO_GAIN = 2.0**-52
@@ -78,7 +78,8 @@ def grow(
     feature, threshold = np.full(room, -1), np.zeros(room)
     rows, synthetic = np.zeros(room, np.int64), np.zeros(room, np.int64)
     leaf_of = np.zeros(n, np.int64)
-    # The values and labels in the order of each feature, node by node: what is read side by side lies side by side.
+    # The values and labels in the order of each feature, node by node, so that values that are read together are
+    # adjacent in memory.
     ordered, ones = np.empty((n_features, n), np.float32), np.empty((n_features, n), np.uint8)
     for f in range(n_features):
         for at in range(n):
@@ -87,7 +88,8 @@ def grow(
     aside_values, aside_ones = np.empty(n, np.float32), np.empty(n, np.uint8)
     features, constant = np.arange(n_features), np.zeros(n_features, np.int64)
     seed = np.uint32(SHUFFLE)
-    # Nodes that wait: first record, end, depth, parent, whether they are its left child, features known to be constant.
+    # Nodes still to be split: first record, end, depth, parent, whether they are its left child, features known to be
+    # constant.
     waiting, impurities = np.zeros((room, 6), np.int64), np.zeros(room)
     waiting[0, 1], waiting[0, 3] = n, -1
     n_waiting, n_nodes = 1, 0
@@ -135,7 +137,8 @@ def grow(
                 for at in range(start + min_leaf, end - min_leaf + 1):
                     a_low += one[at - 1]
                     m_low, m_high, a_high = float(at - start), float(end - at), a - a_low
-                    # The quality is 2 (a_low^2/m_low + a_high^2/m_high - a): here without a division, to look at few.
+                    # The quality is 2 (a_low^2/m_low + a_high^2/m_high - a); a bound without a division
+                    # excludes most splits.
                     if a_low * a_low * m_high + a_high * a_high * m_low >= enough * m_low * m_high:
                         before, here = value[at - 1], value[at]
                         if not here <= before + _SAME:
@@ -143,7 +146,8 @@ def grow(
                             if quality > best:
                                 best, best_at, best_feature = quality, at, f
                                 best_threshold = before / 2.0 + here / 2.0
-                                enough = best / 2.0 + a - 1e-9 * m  # below the best by more than any rounding
+                                # Below the best by more than any rounding.
+                                enough = best / 2.0 + a - 1e-9 * m
             features[:n_known] = constant[:n_known]
             constant[n_known : n_known + n_found] = features[n_known : n_known + n_found]
             n_known += n_found
@@ -166,7 +170,8 @@ def grow(
         for f in range(n_features):
             if f != best_feature:
                 to, n_aside = start, 0
-                for at in range(start, end):  # both are written, as which is right cannot be foreseen
+                # Both are written, because a branch could not be predicted.
+                for at in range(start, end):
                     record, value_at, one_at = order[f, at], ordered[f, at], ones[f, at]
                     order[f, to], ordered[f, to], ones[f, to] = record, value_at, one_at
                     aside[n_aside], aside_values[n_aside], aside_ones[n_aside] = record, value_at, one_at
@@ -200,7 +205,7 @@ def _impurity(m: float, a: float) -> float:
 
 @compiled
 def _quality(m_left: float, a_left: float, m_right: float, a_right: float) -> float:
-    """Minus the impurities of two parts, weighted by their records: the greater the better."""
+    """Minus the impurities of two parts, weighted by their records; larger is better."""
     return -m_right * _impurity(m_right, a_right) - m_left * _impurity(m_left, a_left)
 
 

@@ -1,4 +1,4 @@
-"""The pMSE mechanism by a random walk, as its source samples it: approximate, with diagnostics that say how far.
+"""The pMSE mechanism by a random walk, as in its source: approximate, with diagnostics of the error.
 
 Source: Snoke, Slavkovic, "pMSE Mechanism", Algorithm 2 and section 4; Vehtari, Gelman, Simpson, Carpenter, Buerkner,
 "Rank-normalization, folding, and localization: an improved R-hat", for R-hat and the effective sample size; Andrieu,
@@ -38,7 +38,7 @@ PAPER_QUALITY = ExpectedPMSE(bound="paper")
 class Chains:
     """Random walks: ``parameters`` (chains x steps x dimension), ``log_density`` (chains x steps), the share accepted.
 
-    ``statement`` says that what comes from them is approximate.
+    ``statement`` says that the results are approximate.
     """
 
     parameters: FloatArray = field(repr=False)
@@ -53,11 +53,11 @@ class Chains:
 
     @property
     def effective_samples(self) -> FloatArray:
-        """(dimension,): how many independent draws the chains are worth for a parameter's mean."""
+        """(dimension,): the effective sample size of the chains for the mean of every parameter."""
         return _diagnostic("ess", self.parameters)
 
     def draw(self, source: Source) -> FloatArray:
-        """The last parameters of a chain that is chosen at random."""
+        """The last parameters of a randomly chosen chain."""
         chain = int(numpy_generator(source).integers(len(self.parameters)))
         return np.array(self.parameters[chain, -1])
 
@@ -79,7 +79,7 @@ class Jumps:
     ``shares`` (components) add up to 1, ``means`` (components x dimension), ``scales`` (components x dimension x
     dimension): the laws' positive definite scale matrices, ``freedom`` their degrees of freedom. ``often``: the
     probability that a step of a chain is such a jump. A chain forgets its place wherever the mixture's density is not
-    far below its limit's; it does not matter to the limit itself. Raises `ConfigError` for what is no mixture.
+    far below its limit's; it does not matter to the limit itself. Raises `ConfigError` for an invalid mixture.
     """
 
     shares: FloatArray

@@ -1,4 +1,4 @@
-"""Classifiers that try to tell synthetic from original records: trees, logistic regression, a fixed partition."""
+"""Classifiers that distinguish synthetic from original records: trees, logistic regression, a fixed partition."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from topdown.wording import column_names, shown
 IntArray = npt.NDArray[np.int64]
 
 KnownNull = Literal["partition", "regression"]
-"""By which formula the expected pMSE of two samples of one law is known."""
+"""The names of the formulas for the expected pMSE of two samples of one law."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What a classifier found: for every record the ``probability`` of being synthetic.
+    """The result of a classifier: for every record the ``probability`` of being synthetic.
 
     ``leaf``: the part of a partition in which every record lies, None where there is no partition; ``describe`` has a
     text for each part. ``parameters``: for a fixed partition its parts, for a regression the coefficients with the
@@ -39,7 +39,7 @@ class Classifier(Protocol):
 
     @property
     def known_null(self) -> KnownNull | None:
-        """Which formula gives the expected pMSE of two samples of one law; None where only permutation does."""
+        """The formula for the expected pMSE of two samples of one law; None where only permutation gives it."""
         ...
 
     def fit(self, columns: Columns, labels: IntArray) -> Fit:
@@ -216,7 +216,7 @@ def _newton(basis: FloatArray, labels: IntArray) -> FloatArray:
 class Cells:
     """A fixed partition: every combination of the values of ``columns`` (by default all) is a part.
 
-    It is decided without the labels, so its pMSE is Pearson's chi-square in other units. For categorical columns.
+    It does not depend on the labels, so that its pMSE is Pearson's chi-square in other units. For categorical columns.
     """
 
     columns: tuple[str, ...] | None = None

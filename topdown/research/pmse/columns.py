@@ -1,4 +1,4 @@
-"""Columns of two data sets side by side, as numbers: what classifiers and trees look at."""
+"""The columns of two data sets as numbers, as classifiers and trees use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Original and synthetic records, one above the other, with the label 1 for synthetic.
+    """Original records followed by synthetic ones, which have the label 1.
 
     ``frame``: the records. ``matrix`` (rows x features): continuous columns as they are, a categorical column as one
     indicator per category, a continuous column with missing values as an indicator more. ``features``: their names.
@@ -34,12 +34,12 @@ class Columns:
 
     @property
     def n_rows(self) -> int:
-        """Records in both data sets together."""
+        """The number of records in both data sets together."""
         return len(self.labels)
 
     @property
     def synthetic_share(self) -> float:
-        """The part of the records that is synthetic, 1/2 for data sets of one size."""
+        """The fraction of records that are synthetic, 1/2 for data sets of equal size."""
         return float(self.labels.mean())
 
 
@@ -105,7 +105,7 @@ def _continuous(column: pd.Series[Any], name: str) -> dict[str, FloatArray]:
         raise DataError(f"column {column_name(name)} has infinite values; give finite ones or leave them missing")
     if not missing.any():
         return {name: values}
-    # A constant: a value that depends on other records would let one record move them all.
+    # A constant: if this value depended on other records, one record could change all of them.
     return {name: np.where(missing, 0.0, values), f"{name} is missing": missing.astype(np.float64)}
 
 

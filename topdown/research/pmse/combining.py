@@ -1,4 +1,4 @@
-"""Several syntheses of the same data, each released for a part of the budget, combined into one estimate and its
+"""Combines several syntheses of the same data, each released for a part of the budget, into one estimate and its
 interval.
 
 Source: Liu 2017, "Model-based Differentially Private Data Synthesis and Statistical Inference in Multiply Synthetic

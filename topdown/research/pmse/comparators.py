@@ -1,7 +1,8 @@
-"""What the pMSE mechanism is compared with: other ways to synthetic continuous records and to a private regression.
+"""Methods with which the pMSE mechanism is compared: other ways to make synthetic continuous records, and a private
+regression.
 
-They are for studies: their noise is drawn in floating point, and what they make is not fit for release. Neighbours
-substitute one record, values lie in public bounds (they are clipped to them), and the number of records is public.
+They are for studies: their noise is drawn in floating point, and their output is not fit for release. Neighbours differ
+in one record, values are within public bounds (they are clipped to them), and the number of records is public.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def non_private_synthesis(original: Any, n: int | None = None, *, source: Source
     """Records from sequential linear regressions fitted by least squares.
 
     Column j is drawn from N(intercept + slopes x earlier columns, residual variance), with coefficients and variance
-    drawn from their posterior under the usual flat prior, as the R package synthpop does. Not private at all.
+    drawn from their posterior under the usual flat prior, as in the R package synthpop. It is not private.
 
     Args:
         original: the records, (n x columns).
@@ -51,7 +52,7 @@ def non_private_synthesis(original: Any, n: int | None = None, *, source: Source
 def noisy_posterior_predictive(
     original: Any, epsilon: ExactNumber, bounds: npt.ArrayLike, n: int | None = None, *, source: Source
 ) -> FloatArray:
-    """Records from the posterior predictive law of a normal model whose statistics carry Laplace noise.
+    """Records from the posterior predictive law of a normal model whose statistics have Laplace noise.
 
     The p means and p (p + 1)/2 covariances of the records clipped to ``bounds`` get an equal part of ``epsilon`` each,
     with the sensitivities of `topdown.privacy.sensitivity`. With the noisy mean m* and covariance S* (moved to the

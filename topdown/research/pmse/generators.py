@@ -22,7 +22,7 @@ from topdown.workload.schema import Schema
 
 
 class Generator(Protocol):
-    """A family of laws. None of its methods sees the original records.
+    """A family of laws. None of its methods uses the original records.
 
     Examples:
         >>> def parameters(generator: td.synthesis.generators.Generator) -> int:
@@ -135,7 +135,8 @@ class GaussianRegressions:
 
 @dataclass(frozen=True, slots=True)
 class IndependentCategoricals:
-    """The attributes of ``schema``, independent of each other: one parameter per category, softmaxed by attribute.
+    """The attributes of ``schema``, independent of each other: one parameter per category; probabilities are their
+    softmax within each attribute.
 
     Args:
         schema: the attributes.
@@ -281,7 +282,7 @@ def _softmax(logits: FloatArray) -> FloatArray:
 
 
 def _choose(law: FloatArray, row: Any, rng: np.random.Generator) -> Any:
-    """For every element a category by the row of ``law`` that ``row`` names."""
+    """For every element a category, drawn from the row of ``law`` that ``row`` gives."""
     ends = np.cumsum(law, axis=1)
     return np.minimum((rng.random(len(row))[:, None] >= ends[row]).sum(axis=1), law.shape[1] - 1)
 

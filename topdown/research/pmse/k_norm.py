@@ -1,7 +1,7 @@
-"""A private regression by noise on its sufficient statistics in the norm of one's choice: the K-norm mechanisms.
+"""A private regression by noise on its sufficient statistics in a chosen norm: the K-norm mechanisms.
 
-For studies, like the comparators beside which it stands: the noise is drawn in floating point. Neighbours substitute
-one record, values lie in public bounds, and the number of records is public.
+For studies, as the other comparators: the noise is drawn in floating point. Neighbours differ in one record, values are
+within public bounds, and the number of records is public.
 
 Source: Awan, Slavkovic, "Structure and Sensitivity in Differential Privacy: Comparing K-Norm Mechanisms" (JASA 2021);
 Hardt, Talwar, "On the Geometry of Differential Privacy" (2010), for the mechanism.
@@ -69,7 +69,7 @@ def k_norm_regression(
         norm: "l1" or "linf".
         source: where the random bits come from.
 
-    Raises ConfigError for an unknown norm, or bounds that are none.
+    Raises ConfigError for an unknown norm, or invalid bounds.
 
     Examples:
         >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])

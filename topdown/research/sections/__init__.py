@@ -1,4 +1,4 @@
-"""Sections of a study's report that rest on research: distances from the noise law, and how well records mimic others.
+"""Sections of a study's report that rest on research: distances from the noise law, and the similarity of records.
 
 Importing this adds them to the registry of sections.
 """

@@ -1,4 +1,6 @@
-"""The part of a study's report on records: how well a classifier tells those of a release from the true ones."""
+"""The section on records of a study's report: how well a classifier distinguishes the records of a release from the
+true ones.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ from topdown.studies.report.results import StudyResults
 from topdown.studies.report.section import Chart, Section, Summary, fragment
 
 SHOWN = 10
-"""How many of the cells with the largest contributions are drawn, method by method."""
+"""The number of cells with the largest contributions that are drawn for each method."""
 
 _SUSPICIOUS = 0.25
-"""A release this much nearer to the truth than its noise allows was not made by that noise."""
+"""A release that is closer to the truth than its noise allows by this factor was not made with that noise."""
 
 
 def record_numbers(results: StudyResults) -> Summary:
-    """``records``: of `records_summary`; ``unit``: what a record is of; nothing where no release was made."""
+    """``records``: of `records_summary`; ``unit``: the unit of a record; empty where no release was made."""
     if results.records is None:
         return {}
     return {"records": records_summary(results.table, results.records)}

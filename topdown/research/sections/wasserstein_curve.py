@@ -1,4 +1,4 @@
-"""Distance of the projected residual from the noise law against family size: simulated, floor and theory."""
+"""The distance of the projected residual from the noise law by family size: simulated, its floor, and in theory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LARGEST_LATTICE = 20_000
 """Lattice points (family size x scale) up to which the exact geometric distance is computed."""
 
 _LARGEST_FAMILY = 2_000
-"""Family size up to which the exact Laplace distance is computed, whose setting up takes the square of it."""
+"""The largest family size for which the exact Laplace distance is computed; its cost grows with the square of it."""
 
 
 def wasserstein_numbers(results: StudyResults) -> Summary:
@@ -54,7 +54,7 @@ def wasserstein_curve(table: ErrorTable, plan: Plan) -> dict[str, Any]:
     method = RAW if RAW in table.methods else table.methods[0]
     floors = table[method, "wasserstein_floor"][leaves]
     floor = float(np.nanmean(floors)) if np.isfinite(floors).any() else math.nan
-    # Noise within bounds has another law at every count; answers to queries have one law each, units on a spine too.
+    # Bounded noise has another law at every count; answers to queries have a law each, and so have units on a spine.
     if table.reference_sd is not None or table.follows_queries or DETAILED not in plan.queries(level):
         return {"theory": [], "law": "", "lattice": False, "floor": floor}
     if geography.tree.n_levels < 2 or plan.share(level) == 0 or plan.bounds.any:
@@ -75,7 +75,7 @@ def _spaced(largest: int) -> set[int]:
 
 
 def _distance(plan: Plan, level: str, reference: str) -> tuple[Any, str]:
-    """The distance as a function of family size, and its law in words; (None, "") where it is not known."""
+    """The distance as a function of family size, and the name of its law; (None, "") where it is not known."""
     drawn = plan.law(level, continuous=True)
     if isinstance(drawn, Gaussian):
         # N(0, s^2) against N(0, t^2): |s - t| E|N(0, 1)|.

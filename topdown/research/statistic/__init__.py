@@ -1,1 +1,1 @@
-"""One bounded statistic of confidential records: what it costs, how it is measured, and its release."""
+"""One bounded statistic of confidential records: its privacy loss, its measurement, and its release."""

@@ -1,7 +1,7 @@
-"""What one bounded statistic on a grid costs when its noise is truncated, and the exact scale that keeps its budget.
+"""The privacy loss of one bounded statistic on a grid with truncated noise, and the exact scale that keeps its budget.
 
-In units of the grid the statistic is a whole number s from 0 to the width D, and a neighbour's is at most K away. With
-noise of the double geometric law of scale b, truncated to 0..D, and a = exp(-1/b), the worst pair is (0, K):
+In units of the grid the statistic is a whole number s from 0 to the width D, and a neighbour's differs by at most K.
+With noise of the double geometric law of scale b, truncated to 0..D, and a = exp(-1/b), the worst pair is (0, K):
 
     loss = K/b + ln(1 + a (1 - a^K)(1 - a^(D - K)) / (1 - a^(D + 1))),
 
@@ -19,9 +19,9 @@ from topdown.research.bounded.calibration import calibrate
 
 
 def keeps_on_grid(scale: Fraction, epsilon: Fraction, reach: int, width: int) -> bool:
-    """Whether truncated noise of this scale (in steps of the grid) provably costs at most ``epsilon``.
+    """Whether truncated noise of this scale (in steps of the grid) provably loses at most ``epsilon``.
 
-    ``reach``: the most that a neighbour's statistic is away, ``width``: of the bounds, both in steps. Decided on
+    ``reach``: the largest difference to a neighbour's statistic; ``width``: of the bounds; both in steps. Decided by
     integers.
     """
     moved = min(reach, width)
@@ -42,7 +42,7 @@ def keeps_on_grid(scale: Fraction, epsilon: Fraction, reach: int, width: int) ->
 
 
 def calibrated_scale_on_grid(epsilon: Fraction, reach: int, width: int) -> Fraction:
-    """The smallest scale, in steps of the grid, that keeps ``epsilon``, rounded up to 13 digits and proved."""
+    """The smallest scale, in steps of the grid, that keeps ``epsilon``, rounded up to 13 digits and verified."""
     plain = Fraction(min(reach, width)) / epsilon
     if keeps_on_grid(plain, epsilon, reach, width):
         return plain

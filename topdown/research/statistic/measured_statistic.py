@@ -1,11 +1,11 @@
 """One bounded real-valued statistic, fit for release: a mean, a proportion, a variance or a covariance on a grid.
 
 Values are clipped to public bounds and rounded to a public grid, all sums are of whole numbers, the statistic is an
-exact fraction that is rounded to the grid of the release, and the noise is whole steps of that grid, drawn exactly
-within the statistic's own bounds. So no floating-point number takes part between the table and the release: neither its
-sensitivity nor its noise has holes (Mironov 2012).
+exact fraction that is rounded to the grid of the release, and the noise is a whole number of steps of that grid, drawn
+exactly within the statistic's own bounds. No floating-point number is used between the table and the release, so that
+neither the sensitivity nor the noise has the gaps of floating-point numbers (Mironov 2012).
 
-What it costs is `topdown.research.statistic.statistic_plan`.
+Its privacy loss is computed in `topdown.research.statistic.statistic_plan`.
 
 Source: Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace Mechanism with Univariate
 Bounding Constraints", Definition 2 and supplement D to H; Holohan, Antonatos, Braghin, Mac Aonghusa for the scale
@@ -32,7 +32,7 @@ from topdown.research.bounded.discrete_laplace import BoundaryInflatedDiscreteLa
 from topdown.research.statistic.statistic_plan import STATISTICS, StatisticPlan
 
 RECORD_BITS = 20
-"""Values are rounded to multiples of 2^-20 before anything is computed of them."""
+"""Values are rounded to multiples of 2^-20 before anything is computed from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,10 @@ class MeasuredStatistic:
 def measure_statistic(
     values: ArrayLike, plan: StatisticPlan, source: Source | NoiseKey | None = None, *, columns: Sequence[str] = ()
 ) -> MeasuredStatistic:
-    """A statistic of records, protected as a plan says and drawn exactly within its bounds.
+    """A statistic of records, protected according to a plan and drawn exactly within its bounds.
 
-    Values beyond their bounds are clipped. Raises `CountsError` for values that are no numbers, or not as many as
-    the plan has records.
+    Values beyond their bounds are clipped. Raises `CountsError` for values that are not numbers, or whose number
+    differs from the plan's records.
 
     Args:
         values: (n,) or (n, columns), confidential.

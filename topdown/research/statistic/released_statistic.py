@@ -1,4 +1,4 @@
-"""A statistic's release: read, reserve, draw once, write. No value outlives it but the protected one."""
+"""Releases a statistic: reads, reserves the budget, draws once, writes. Only the protected value remains."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ def release_statistic(
     ledger: Path | None = None,
     dataset: str = "",
 ) -> dict[str, Any]:
-    """What is written to ``directory``/statistic.json, drawn once: a second call draws, and returns, the same.
+    """Write ``directory``/statistic.json and return its content, drawn once: a second call draws, and returns, the
+    same.
 
-    ``plan_of``: the `StatisticPlan` of n records. The noise follows from a secret in ``directory``/internal, the plan,
-    the columns and the table, whose digest is kept there too. The budget is reserved before the draw, for these columns
-    of this table, and confirmed before anything is written. Raises `DataError` for a table that does not read or is
-    another than before, `ConfigError` for another plan or columns, `BudgetError` where the ledger refuses.
+    ``plan_of``: the `StatisticPlan` of n records. The noise is derived from a secret in ``directory``/internal, the
+    plan, the columns and the table, whose digest is kept there too. The budget is reserved before the draw, for these
+    columns of this table, and confirmed before anything is written. Raises `DataError` for a table that cannot be read
+    or differs from the one before, `ConfigError` for another plan or columns, `BudgetError` where the ledger refuses.
     """
     digest = _digest(table)
     values = _values(table, columns)
     if _digest(table) != digest:
         raise changed(table)
     plan, path = plan_of(len(values)), directory / FILE
-    # Whatever decides the release is in its name, how values are rounded too.
+    # The name contains everything that decides the release, also how values are rounded.
     settled = f"{RECORD_BITS} {plan.settled(columns)}"
     journal = Journal(directory / "internal", hashlib.sha256(settled.encode()).hexdigest(), digest)
     charged = None if ledger is None else Charged(ledger, dataset)
@@ -89,7 +90,7 @@ def _digest(table: Path) -> str:
 
 
 def _written(path: Path) -> dict[str, Any] | None:
-    """What a run before this wrote, None where there is nothing. Raises `DataError` where it does not read."""
+    """What an earlier run wrote, None where there is nothing. Raises `DataError` where it cannot be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -116,7 +117,7 @@ def _values(table: Path, columns: Sequence[str]) -> np.ndarray[Any, Any]:
             values[:, at] = read[name].to_pandas().astype(np.float64).to_numpy()
         except (TypeError, ValueError):
             raise CountsError(
-                f"column {column_name(name)} holds what is no number; correct it or leave it out"
+                f"column {column_name(name)} has a value that is not a number; correct it or leave it out"
             ) from None
     missing = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if missing.size:

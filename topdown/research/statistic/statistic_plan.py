@@ -1,8 +1,8 @@
-"""What one bounded statistic costs and how its noise is drawn, from public facts alone.
+"""The privacy loss and the noise of one bounded statistic, computed from public facts alone.
 
-Rounding moves two statistics that are D apart to numbers of the grid that are at most ceil(D/step) steps apart; the
-release is accounted for with that. The number of records n is public. Neighbours are tables of n records of which one
-has other values ("substitute").
+After rounding, two statistics that differ by D are at most ceil(D/step) steps of the grid apart; the release is
+accounted for with this. The number of records n is public. Neighbours are tables of n records of which one has other
+values ("substitute").
 
 Source: Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace Mechanism with Univariate
 Bounding Constraints", supplement D to H; Holohan, Antonatos, Braghin, Mac Aonghusa for the scale within bounds.
@@ -25,18 +25,20 @@ from topdown.research.statistic.grid_loss import calibrated_scale_on_grid
 from topdown.wording import figure, shown
 
 _FINE = 1024
-"""By default so many steps of the grid, or more, go into the sensitivity: rounding adds less than a thousandth to
-it."""
+"""By default the sensitivity is at least this many steps of the grid, so that rounding increases it by less than a
+thousandth.
+"""
 _LARGEST = 2**52
 
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A statistic of n records: what is computed of columns of whole numbers, how far one record moves it, its range.
+    """A statistic of n records: how it is computed from columns of whole numbers, its sensitivity to one record, its
+    range.
 
-    ``columns``: how many. ``degree``: of how many values a term is the product. ``value``: the exact statistic of n
-    whole numbers a column, in units of a term's. ``sensitivity`` and ``bounds``: from n and the bounds of the columns,
-    exactly (`topdown.privacy.sensitivity` has the sources).
+    ``columns``: their number. ``degree``: the number of values whose product a term is. ``value``: the exact statistic
+    of n whole numbers a column, in units of a term. ``sensitivity`` and ``bounds``: computed exactly from n and the
+    bounds of the columns (`topdown.privacy.sensitivity` has the sources).
     """
 
     columns: int
@@ -89,7 +91,7 @@ BOUNDING = ("boundary-inflated", "truncated")
 
 @dataclass(frozen=True, slots=True)
 class StatisticPlan:
-    """What a statistic will cost, and how its noise is drawn, from public facts alone.
+    """The privacy loss and the noise of a statistic, computed from public facts alone.
 
     Args:
         statistic: "mean", "variance" or "covariance".
@@ -102,7 +104,7 @@ class StatisticPlan:
             thousandth to the sensitivity.
         unit: what one record is: "person", "household".
 
-    Raises ConfigError for what cannot be meant, BudgetError for an epsilon that is not positive.
+    Raises ConfigError for invalid arguments, BudgetError for an epsilon that is not positive.
 
     Examples:
         >>> mean_plan = td.StatisticPlan("mean", ((Fraction(0), Fraction(60)),), records=100, epsilon=Fraction(1))
@@ -151,17 +153,17 @@ class StatisticPlan:
 
     @property
     def bits(self) -> int:
-        """Of the grid."""
+        """The number of bits of the grid."""
         return int(self.grid_bits or 0)
 
     @property
     def range_(self) -> tuple[Fraction, Fraction]:
-        """The statistic's own bounds: what it can be, whatever the records are."""
+        """The range of the statistic over all possible records."""
         return STATISTICS[self.statistic].bounds(self.bounds, self.records)
 
     @property
     def sensitivity(self) -> Fraction:
-        """How far one record moves the exact statistic."""
+        """The largest change of the exact statistic when one record changes."""
         chosen = STATISTICS[self.statistic]
         factors = (self.bounds[0], self.bounds[-1])[: chosen.degree]
         spread = math.prod((high - low for low, high in factors), start=Fraction(1))
@@ -181,23 +183,23 @@ class StatisticPlan:
 
     @property
     def reach(self) -> int:
-        """Steps of the grid that one record moves the rounded statistic, at most."""
+        """The largest change of the rounded statistic when one record changes, in steps of the grid."""
         return int(min(self.width, math.ceil(self.sensitivity * 2**self.bits)))
 
     @property
     def scale(self) -> Fraction:
-        """Of the noise, in steps of the grid."""
+        """The scale of the noise, in steps of the grid."""
         if self.bounding == "truncated":
             return calibrated_scale_on_grid(self.epsilon, self.reach, self.width)
         return self.reach / self.epsilon
 
     def settled(self, columns: Sequence[str]) -> str:
-        """Everything that decides a release of ``columns`` but their values, as text."""
+        """Everything that decides a release of ``columns`` except for their values, as text."""
         return json.dumps([asdict(self), *columns], default=str)
 
     @property
     def event(self) -> LaplaceEvent | PureEvent:
-        """The fact for an accountant."""
+        """The event for an accountant."""
         labels: dict[str, Any] = {
             "level": "records",
             "query": self.statistic,

@@ -1,8 +1,8 @@
-"""What the theorems predict: the laws, distances, biases and variances that a projection leaves.
+"""The predictions of theorems: the laws, distances, biases and variances of projected noise.
 
-The public face of the theory, ``td.theory``. Everything here is exact or a proved bound, knows arrays and noise
-scales only, and is the truth that simulations are compared with. Scales are sensitivity / epsilon, in counts;
-``law="laplace"`` is continuous Laplace noise and ``law="geometric"`` the double geometric law on the integers.
+The public interface of the theory, ``td.theory``. All results are exact or proved bounds, computed from arrays and
+noise scales alone; simulations are compared with them. Scales are sensitivity / epsilon, in counts; ``law="laplace"``
+is continuous Laplace noise and ``law="geometric"`` the double geometric law on the integers.
 
 Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy".
 """

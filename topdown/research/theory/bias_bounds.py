@@ -1,8 +1,8 @@
-"""Lemma 2 and Theorem 4: how far the non-negative projection can be from unbiased.
+"""Lemma 2 and Theorem 4: bounds on the bias of the non-negative projection.
 
-As long as the noise stays inside the L1 ball whose radius is the smallest count, the projection with x >= 0 is the
-projection without it, and that one is unbiased; the bias is at most the largest possible error times the
-probability of leaving the ball.
+As long as the noise is inside the L1 ball whose radius is the smallest count, the projection with x >= 0 equals the
+projection without it, which is unbiased; the bias is at most the largest possible error times the probability of
+leaving the ball.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def l1_ball_tail(
         law: "laplace" or "geometric".
 
     Raises:
-        ConfigError: ``n``, ``radius``, ``scale`` or ``law`` cannot be meant.
+        ConfigError: ``n``, ``radius``, ``scale`` or ``law`` is invalid.
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Lemma 2
     (Laplace) and Corollary 2 (double geometric).
@@ -77,7 +77,7 @@ def l1_ball_probability(
         law: "laplace" or "geometric".
 
     Raises:
-        ConfigError: ``n``, ``radius``, ``scale`` or ``law`` cannot be meant.
+        ConfigError: ``n``, ``radius``, ``scale`` or ``law`` is invalid.
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Lemma 2.
 
@@ -131,7 +131,7 @@ def bias_bound(values: ArrayLike, scale: Scale, law: NoiseLaw = "laplace") -> fl
         law: the noise.
 
     Raises:
-        ConfigError: no values, or one that is negative, missing or infinite; ``scale`` or ``law`` cannot be meant.
+        ConfigError: no values, or one that is negative, missing or infinite; ``scale`` or ``law`` is invalid.
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy",
     Theorem 4. :func:`sharp_bias_bound` is usually 100 to 1000 times smaller.
@@ -159,7 +159,7 @@ def sharp_bias_bound(values: ArrayLike, scale: Scale, law: NoiseLaw = "laplace")
         law: the noise.
 
     Raises:
-        ConfigError: no values, or one that is negative, missing or infinite; ``scale`` or ``law`` cannot be meant.
+        ConfigError: no values, or one that is negative, missing or infinite; ``scale`` or ``law`` is invalid.
 
     Source: the proof of Theorem 4 of Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in
     Differential Privacy", with Theorem 5 in the place of Lemma 2.

@@ -1,4 +1,5 @@
-"""The paper's own setting, any linear constraints A v = b: where (P+) is (P), Lemma 3; a bound on its bias, Theorem 4.
+"""The paper's general setting, any linear constraints A v = b: where (P+) equals (P), Lemma 3; a bound on its bias,
+Theorem 4.
 
 The projection's matrix and covariance are in :mod:`topdown.projection.linear.linear_covariance`.
 
@@ -19,11 +20,12 @@ from topdown.research.theory.bias_bounds import BiasBound, l1_ball_tail
 from topdown.research.theory.noise_laws import NoiseLaw, Scale
 
 _FORCED = 1e-9
-"""An entry whose range over the feasible set is below this part of its size is a constant of the constraints."""
+"""An entry whose range over the feasible set is below this fraction of its size is constant under the constraints."""
 
 
 def in_safe_ball(values: ArrayLike, noisy: ArrayLike) -> NDArray[np.bool_]:
-    """Which noisy tables are so near the truth that the projection with x >= 0 is the one without, (P+) = (P).
+    """Whether noisy tables are so close to the truth that the projection with x >= 0 equals the one without, (P+) =
+    (P).
 
     Those with ||noisy - values||_1 <= r, the smallest true value: no projection onto constraints that the truth meets
     moves farther from it in the L2 norm, so that no entry of (P)'s falls below 0. The set is its own mirror image about
@@ -107,6 +109,6 @@ def _range_of_entries(matrix: Array, truth: Array) -> tuple[Array, Array]:
     for entry in range(truth.size):
         for ends, sign in ((low, 1.0), (high, -1.0)):
             found: Any = linprog(sign * unit[entry], A_eq=matrix, b_eq=total, method="highs")
-            # The truth is feasible, so that what is not solved has no end.
+            # The truth is feasible, so that a program without a solution is unbounded.
             ends[entry] = sign * found.fun if found.status == 0 else -sign * math.inf
     return np.minimum(low, truth), np.maximum(high, truth)

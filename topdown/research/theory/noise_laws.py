@@ -1,4 +1,4 @@
-"""The two noise laws that the theory speaks about, and the arguments every theorem shares.
+"""The two noise laws of the theory, and the arguments that all theorems share.
 
 ``"laplace"`` is the continuous Laplace law of scale b = Delta / epsilon, density exp(-|x| / b) / (2 b).
 ``"geometric"`` is the double geometric (discrete Laplace) law on the integers, mass (1 - a) / (1 + a) a^|k| with
@@ -23,13 +23,13 @@ Scale = float | Fraction | SupportsFloat
 
 
 def shaped(flat: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """``flat`` in ``shape``; a number, no array of one, where that is ()."""
+    """``flat`` in ``shape``; a number where the shape is ()."""
     result: Any = flat.reshape(shape)[()]
     return result  # type: ignore[no-any-return]
 
 
 def checked_law(law: str) -> NoiseLaw:
-    """The law's name, or ConfigError that names the two that exist."""
+    """The law's name. Raises ConfigError with the two known names for another one."""
     match law:
         case "laplace":
             return "laplace"

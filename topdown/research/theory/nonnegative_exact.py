@@ -1,4 +1,4 @@
-"""The exact bias and variance of the non-negative sum projection: one family, its total public, integer noise."""
+"""The exact bias and variance of the non-negative projection of one family with a public total under integer noise."""
 
 from __future__ import annotations
 

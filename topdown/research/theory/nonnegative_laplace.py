@@ -1,7 +1,7 @@
 """The bias and variance of the non-negative sum projection under continuous Laplace noise.
 
-Two children have a closed form. More are computed on lattices of step h, where the noise is double geometric with
-a = exp(-h / scale), and extrapolated to h = 0: the moments are even in h.
+Two children have a closed form. For more, the moments are computed on lattices of step h, where the noise is double
+geometric with a = exp(-h / scale), and extrapolated to h = 0: they are even functions of h.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def nonnegative_top_down_two_level(
         epsilon: budget of each level, for counts of sensitivity 1.
 
     Raises:
-        ConfigError: a count or ``epsilon`` cannot be meant, or the tree is too large to enumerate.
+        ConfigError: a count or ``epsilon`` is invalid, or the tree is too large to enumerate.
 
     Source: the programs of Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential
     Privacy", family by family down the tree.

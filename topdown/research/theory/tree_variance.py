@@ -26,7 +26,7 @@ def projected_variance(n: SupportsIndex | SupportsFloat, scale: Scale, law: Nois
         law: "laplace" or "geometric".
 
     Raises:
-        ConfigError: ``n``, ``scale`` or ``law`` cannot be meant.
+        ConfigError: ``n``, ``scale`` or ``law`` is invalid.
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy",
     Theorem 6. The paper's Arizona (n = 15, 186.667) and Texas (n = 254, 199.213) at scale 10 are the Laplace values;

@@ -53,7 +53,7 @@ def wasserstein_to_noise(
         noise the exact sum over the lattice.
 
     Raises:
-        ConfigError: ``n``, ``scale``, ``law`` or ``reference`` cannot be meant.
+        ConfigError: ``n``, ``scale``, ``law`` or ``reference`` is invalid.
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy",
     Theorem 7 and Figure 5.
@@ -143,7 +143,7 @@ def empirical_wasserstein_floor(
 
     Raises:
         ConfigError: ``replicates`` is not a whole number of at least 1, or ``scale``, ``law`` or ``method``
-            cannot be meant.
+            is invalid.
 
     Source: De Moivre's mean absolute deviation of the binomial law; the floor under the curves of Figure 5 of
     Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy".
