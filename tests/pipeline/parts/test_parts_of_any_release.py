@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import topdown as td
+from support.command import topdown_command
 from support.methods import shrunken
 from support.parted import AtOnce, place_of_the_same_noise, tables_of
 from support.places import RUN_TOML, SEVERAL_TOML
@@ -76,6 +77,30 @@ def test_any_release_in_parts_is_that_of_the_whole(toy_run: Path, kind: str) -> 
 def test_processes_make_it_too(toy_run: Path, kind: str) -> None:
     toy_run.write_text(KINDS[kind])
     assert whole(toy_run) == tables_of(parted(toy_run, "by processes", 2))
+
+
+@pytest.mark.system
+def test_steps_one_by_one_make_it_too(toy_run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    toy_run.write_text(KINDS["cells"])
+    expected = whole(toy_run)
+    there = place_of_the_same_noise(toy_run.parent, toy_run.parent / "whole", "there")
+
+    def part(step: str, *more: object) -> int:
+        return topdown_command("part", step, toy_run, "-o", there, *more)
+
+    assert part("cut", "--part-size", 2, "-q") == 0
+    numbers = [f"{k:04d}" for k in range(len(list((there / "internal" / "parts" / "cut").glob("0*"))))]
+    assert len(numbers) > 1
+    assert part("up", "--part", numbers[0]) == 0
+    capfd.readouterr()
+    assert part("list") == 0
+    assert capfd.readouterr().out.splitlines() == [f"{numbers[0]} up down", *numbers[1:]]
+    assert part("gather") == 2
+    assert all(part("up", "--part", number) == 0 for number in numbers[1:])
+    assert part("top") == 0
+    assert all(part("down", "--part", number) == 0 for number in numbers)
+    assert part("gather", "-q") == 0
+    assert tables_of(there / "public") == expected
 
 
 def test_cells_that_are_measured_in_parts_go_on_where_a_run_was_stopped(toy_run: Path) -> None:

@@ -109,7 +109,7 @@ def top(root: Path) -> str:
 def down(at: At) -> None:
     """Write the release of a part, computed from the released histograms of its uppermost units."""
     folder, record, begun = _begun(at.root)
-    if is_down(folder, record, at.part):
+    if record.at_once or is_down(folder, record, at.part):
         return
     roots = histograms_of_arrays("roots", held(folder.roots(at.part)))
     before = str(held(folder.up(at.part))["code"])
@@ -150,9 +150,11 @@ def is_up(folder: Folder, record: Record, part: int) -> bool:
 
 def is_down(folder: Folder, record: Record, part: int) -> bool:
     """Whether the step down of a part is done, and all of its files are complete. Where the whole tree is projected at
-    once there is no step down.
+    once a part is done when it is measured.
     """
-    written = [] if record.at_once else [folder.down(part)] + [folder.measured(part)] * record.parts_keep
+    if record.at_once:
+        return is_up(folder, record, part)
+    written = [folder.down(part)] + [folder.measured(part)] * record.parts_keep
     return all(take(path) is not None for path in written)
 
 
