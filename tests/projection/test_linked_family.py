@@ -12,6 +12,7 @@ from topdown.linked.universe import LinkedQuery
 from topdown.measurements.measurements import Answers
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, certify
 from topdown.projection.check.cvxpy_programs import CvxpySolver, family_solution
+from topdown.projection.histograms.families import Family, Solved
 from topdown.projection.linked import linked_family
 from topdown.projection.linked.large_family import solve_large
 from topdown.projection.linked.linked_family import LinkedAnswers, LinkedFamily
@@ -53,6 +54,24 @@ def test_multipliers_of_an_only_child_are_exact() -> None:
         left = np.abs(slope - solved.sums - solved.rows @ rows)[solved.x > 0]
         terms = size + np.abs(solved.sums) + np.abs(solved.rows) @ np.abs(rows)
         assert (left <= 2.0**-48 * terms[solved.x > 0]).all()
+
+
+def test_what_the_compiled_engine_leaves_is_solved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are held by a weight; a solution whose certificate would not hold is not kept."""
+    family = measured_family(UNIVERSE, np.random.default_rng(3), children=3, mean=4.0)
+    right, compiled = family.solve()[0].x, linked_family.solve_compiled
+
+    def off(program: Family) -> Solved:
+        solved = compiled(program)
+        x = solved.x.copy()
+        cell = int(np.argmax(x.min(axis=0)))
+        x[:2, cell] += [1e-6, -1e-6]
+        return solved._replace(x=x)
+
+    monkeypatch.setattr(linked_family, "solve_compiled", off)
+    solved, residuals = family.solve()
+    assert residuals.worst < FAMILY_TOLERANCE
+    assert np.abs(solved.x - right).max() < 1e-8
 
 
 def test_a_certificate_sees_what_is_not_optimal() -> None:

@@ -13,6 +13,7 @@ from topdown.errors import ProjectionError
 from topdown.linked.dealing import NodeCells, dealt
 from topdown.linked.record_faults import record_faults
 from topdown.noise import SeededSource
+from topdown.projection.linked import whole_family as whole_family_module
 from topdown.projection.linked.household_kernel import move_members, swap
 from topdown.projection.linked.linked_family import LinkedFamily
 from topdown.projection.linked.whole_family import _require, targets, whole_family
@@ -82,17 +83,46 @@ def test_swaps_lower_what_they_are_to_lower_and_keep_sums() -> None:
     x = np.clip(h + rng.normal(0, 0.5, h.shape), 0, None)
     features, weights = rng.integers(0, 4, (3, 8)).astype(float), np.array([1.0, 0.3, 0.5])
     start, off = h.copy(), np.ascontiguousarray((h - x) @ features.T)
+    # Two queries, of two answers and of three; three cells count in none of the second.
+    answers = np.array([[0, 1, 0, 1, 0, 1, 0, 1], [2, 2, 3, 3, 4, -1, -1, -1]])
+    inside = (answers[:, :, None] == np.arange(5)).any(axis=0).astype(float)
+    said = (h - x) @ inside
 
     def value(now: np.ndarray) -> float:
-        return float(weights @ (((now - x) @ features.T) ** 2).sum(axis=0) + 0.15 * ((now - x) ** 2).sum())
+        found = weights @ (((now - x) @ features.T) ** 2).sum(axis=0) + 0.3 * (((now - x) @ inside) ** 2).sum()
+        return float(found + 0.15 * ((now - x) ** 2).sum())
 
     candidates = np.tile(np.arange(8), (5, 1))
-    assert swap(h, x, features, weights, off, 0.15, candidates) > 0
+    assert swap(h, x, features, weights, off, 0.15, candidates, answers, said, 0.3) > 0
     assert value(h) < value(start)
     assert (h >= 0).all()
     assert (h.sum(axis=0) == start.sum(axis=0)).all()
     assert (h.sum(axis=1) == start.sum(axis=1)).all()
     assert np.allclose(off, (h - x) @ features.T)
+    assert np.allclose(said, (h - x) @ inside)
+    again = candidates, answers, said, 0.3
+    assert swap(h, x, features, weights, off, 0.15, *again) == 0
+
+
+def test_whole_households_keep_the_answers_to_queries_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of every query of few answers: by a fifth nearer than where members and cells alone are kept."""
+
+    def off() -> float:
+        found = 0.0
+        for seed in range(12):
+            family = measured_family(UNIVERSE, np.random.default_rng(seed), children=6, mean=4.0)
+            x = family.solve()[0].x
+            counts = whole_family(UNIVERSE, family, x, LinkedFamily.solve, SeededSource(seed)).counts
+            for answer in family.measured.answers:
+                own = answer == np.unique(answer[answer >= 0])[:, None]
+                unit = UNIVERSE.is_unit(family.cells)
+                if own[:, unit].any() and len(own) < 20:
+                    found += float(np.abs((counts - x)[:, unit] @ own[:, unit].T).sum())
+        return found
+
+    kept = off()
+    monkeypatch.setattr(whole_family_module, "_ANSWERS", 0.0)
+    assert kept < 0.8 * off()
 
 
 def test_members_move_to_where_they_are_missing() -> None:

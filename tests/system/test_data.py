@@ -51,6 +51,12 @@ def test_the_synthetic_households_are_made_again_the_same(tmp_path: Path) -> Non
     assert (tmp_path / "blocks.csv").read_text() == (LINKED / "blocks.csv").read_text()
 
 
+def test_the_synthetic_firms_are_made_again_the_same(tmp_path: Path) -> None:
+    runpy.run_path(str(REPOSITORY / "benchmarks" / "synthetic_firms.py"))["write"](tmp_path)
+    for name in ("firms.csv", "jobs.csv", "towns.csv"):
+        assert (tmp_path / name).read_text() == (SMALL_DATA / "firms_and_jobs" / name).read_text()
+
+
 def test_synthetic_households_and_persons_agree_and_are_as_many_as_the_census_counted() -> None:
     households, persons = (pq.read_table(LINKED / f"{name}.parquet").to_pandas() for name in ("households", "persons"))
     blocks = pd.read_csv(LINKED / "blocks.csv", dtype={"geoid": str}).set_index("geoid")

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
-from support.places import Command
+from support.linked import rhode_island
+from support.places import REPOSITORY, Command
 from topdown.config import load_linked
 from topdown.machine.progress import Silent
 from topdown.microdata.linked_microdata import check_linked, read_linked
@@ -181,6 +182,26 @@ def test_schools_and_pupils_by_a_file_alone(schools: Path, topdown: Command) -> 
     assert manifest["fit_for_release"] is True
 
 
+def test_firms_and_their_jobs(tmp_path: Path, topdown: Command) -> None:
+    """The second file that comes with the project: every firm has its manager, and apprentices where it trains."""
+    done = topdown("run", REPOSITORY / "pipelines" / "firms_and_jobs.toml", "--output", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert verify_linked(tmp_path / "public").impossible == 0
+    firms, jobs = (
+        pq.read_table(tmp_path / "microdata" / name / "part-00000.parquet").to_pandas() for name in ("firms", "jobs")
+    )
+    managers = jobs[jobs["position"] == "manager"].set_index("household")
+    lived = firms[firms["sector"].notna()].set_index("household")
+    assert sorted(managers.index) == sorted(lived.index)
+    assert (managers["sex"].reindex(lived.index) == lived["msex"]).all()
+    assert (managers["pay"].reindex(lived.index) == lived["mpay"]).all()
+    trained = set(jobs.loc[jobs["position"] == "apprentice", "household"])
+    assert trained == set(lived.index[lived["training"] == "yes"])
+    sizes = jobs.groupby("household").size().reindex(lived.index)
+    most = lived["size"].map({"1": 1, "2-4": 4, "5-9": 9, "10+": 30})
+    assert ((lived["size"].map({"1": 1, "2-4": 2, "5-9": 5, "10+": 10}) <= sizes) & (sizes <= most)).all()
+
+
 def test_equal_tables_have_independent_noise(tmp_path: Path) -> None:
     """Every firm has one owner, of the same sector: both tables are equal, number by number."""
     rows = [(f"f{number}", f"town {number % 40}", "ab"[number % 3 == 0], "1") for number in range(400)]
@@ -219,6 +240,15 @@ def test_the_release_does_not_depend_on_who_works(schools: Path) -> None:
     run_linked(config, workers=2)
     assert {path.relative_to(out): path.read_bytes() for path in (out / "microdata").rglob("*.parquet")} == first
     assert td.verify_release(out / "public" / "pupils").files
+
+
+def test_the_file_of_a_whole_state_is_the_census_universe() -> None:
+    universe, large = load_linked(REPOSITORY / "pipelines" / "persons_and_households.toml").universe, rhode_island()
+    assert universe.households.shape == large.households.shape
+    assert universe.persons.shape == large.persons.shape
+    assert universe.groups == large.groups
+    assert universe.facilities == large.facilities
+    assert (universe.compositions.total_most == large.compositions.total_most).all()
 
 
 def test_a_method_that_does_not_solve_both(schools: Path, topdown: Command) -> None:

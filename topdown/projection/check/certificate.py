@@ -73,6 +73,11 @@ class Residuals(NamedTuple):
         largest = float(max(x.max(), -smallest))
         return cls(gap, rounding, deviation, off, allowed, smallest, largest, first, above)
 
+    @property
+    def worst(self) -> float:
+        """The largest distance from what a node's condition requires, beyond rounding, in standard deviations."""
+        return _beyond(self.gap, self.rounding, self.deviation, self.first)[0]
+
     @classmethod
     def together(cls, pieces: Sequence[Residuals]) -> Residuals:
         """The residuals of several consecutive pieces as one."""

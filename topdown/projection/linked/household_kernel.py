@@ -13,13 +13,26 @@ _GAIN = 1e-9
 
 
 @compiled
-def swap(h: Any, x: Any, features: Any, weights: Any, off: Any, own: float, candidates: Any) -> int:
+def swap(
+    h: Any,
+    x: Any,
+    features: Any,
+    weights: Any,
+    off: Any,
+    own: float,
+    candidates: Any,
+    answers: Any,
+    said: Any,
+    answered: float,
+) -> int:
     """Swap a household i of a child a for one j of a child b, in place of ``h`` (children x cells), while that lowers
 
-        sum_c sum_f weights_f off_cf^2  +  own |h - x|^2,
+        sum_c sum_f weights_f off_cf^2  +  answered sum_c sum_r said_cr^2  +  own |h - x|^2,
 
-    ``off`` (children x features) being by how much the sums of ``features`` (features x cells) are off. Those that are
-    looked at are the ``candidates`` (children x places) of every child, -1 for none. Gives the number of swaps.
+    ``off`` (children x features) being by how much the sums of ``features`` (features x cells) are off, and ``said``
+    (children x answers) by how much the answers to queries are: ``answers`` (queries x cells) has the answer in which a
+    cell counts, -1 for none. Those that are looked at are the ``candidates`` (children x places) of every child, -1 for
+    none. Gives the number of swaps.
     """
     children, places = candidates.shape
     count = len(weights)
@@ -55,6 +68,13 @@ def swap(h: Any, x: Any, features: Any, weights: Any, off: Any, own: float, cand
                             d = features[f, j] - features[f, i]
                             if d != 0:
                                 change += weights[f] * 2 * d * (d + off[a, f] - off[b, f])
+                        for query in answers:
+                            gone, come = query[i], query[j]
+                            if gone != come:
+                                if gone >= 0:
+                                    change += answered * 2 * (1 - said[a, gone] + said[b, gone])
+                                if come >= 0:
+                                    change += answered * 2 * (1 + said[a, come] - said[b, come])
                         if change < best:
                             best, best_j = change, j
                     if best_j >= 0:
@@ -66,6 +86,13 @@ def swap(h: Any, x: Any, features: Any, weights: Any, off: Any, own: float, cand
                             d = features[f, best_j] - features[f, i]
                             off[a, f] += d
                             off[b, f] -= d
+                        for query in answers:
+                            if query[i] >= 0:
+                                said[a, query[i]] -= 1
+                                said[b, query[i]] += 1
+                            if query[best_j] >= 0:
+                                said[a, query[best_j]] += 1
+                                said[b, query[best_j]] -= 1
                         swaps += 1
         if swaps == before:
             break

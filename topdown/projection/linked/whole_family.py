@@ -28,8 +28,11 @@ from topdown.projection.linked.linked_family import LinkedFamily
 _CANDIDATES = 24
 """Cells of a child's households that are looked at when some are swapped: those furthest above the program's."""
 
-_PERSONS, _GROUPS, _OCCUPIED, _OWN = 1.0, 0.3, 0.5, 0.15
-"""The weights of a swap's objective: members in all, members by group, households, cells."""
+_PERSONS, _GROUPS, _OCCUPIED, _ANSWERS, _OWN = 1.0, 0.3, 0.5, 0.3, 0.15
+"""The weights of a swap's objective: members in all, members by group, households, answers to a query, cells."""
+
+_FEW = 60
+"""Answers of a query that swaps keep near the program's; more are kept by cells."""
 
 _STEPS = 2
 """Whole numbers on either side of a number of members that have a cost of their own; beyond, it grows no steeper."""
@@ -90,7 +93,8 @@ def _units(universe: Universe, family: LinkedFamily, x: FloatArray, unit: BoolAr
     if len(h) > 1:
         features, weights = _features(compositions, kind, lived)
         off = np.ascontiguousarray((h - held) @ features.T)
-        _swap(h, held, features, weights, off)
+        answers = _few_answers(family.measured.answers[:, unit])
+        _swap(h, held, features, weights, off, answers)
     return h
 
 
@@ -105,13 +109,29 @@ def _features(compositions: Compositions, kind: IntArray, lived: BoolArray) -> t
     return np.ascontiguousarray(np.concatenate([found, lived[None].astype(np.float64)])), weights
 
 
-def _swap(h: IntArray, x: FloatArray, features: FloatArray, weights: FloatArray, off: FloatArray) -> None:
+def _few_answers(answers: IntArray) -> IntArray:
+    """Of queries' ``answers`` (queries x cells) those of queries of few, each with numbers of its own from 0 on."""
+    found, first = [np.zeros((0, answers.shape[1]), np.int64)], 0
+    for answer in answers:
+        known = np.unique(answer[answer >= 0])
+        if 1 < len(known) <= min(_FEW, answers.shape[1] // 2):
+            found.append(np.where(answer >= 0, first + np.searchsorted(known, answer), -1)[None])
+            first += len(known)
+    return np.ascontiguousarray(np.concatenate(found))
+
+
+def _swap(
+    h: IntArray, x: FloatArray, features: FloatArray, weights: FloatArray, off: FloatArray, answers: IntArray
+) -> None:
     from topdown.projection.linked.household_kernel import swap
 
     places = min(_CANDIDATES, h.shape[1])
     order = np.argsort(np.where(h > 0, x - h, np.inf), axis=1, kind="stable")[:, :places]
     candidates = np.where(np.take_along_axis(h, order, axis=1) > 0, order, -1)
-    swap(h, x, features, weights, off, _OWN, np.ascontiguousarray(candidates))
+    said = np.zeros((len(h), int(answers.max(initial=-1)) + 1))
+    for answer in answers:
+        np.add.at(said.T, answer[answer >= 0], (h - x)[:, answer >= 0].T)
+    swap(h, x, features, weights, off, _OWN, np.ascontiguousarray(candidates), answers, said, _ANSWERS)
 
 
 def _members(
