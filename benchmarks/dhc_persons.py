@@ -154,11 +154,7 @@ def published(table: td.Counts) -> Tied:
     """The redistricting file's cells of all units."""
     query, n_nodes = Query.parse(REDISTRICTING, DHC_PERSONS), table.geography.n_nodes
     rows, cells, counts = table.part(slice(0, n_nodes))
-    keys, place = np.unique(rows * query.n_answers + query.answers_of(cells), return_inverse=True)
-    sums = np.zeros(len(keys), np.int64)
-    np.add.at(sums, place, counts)
-    starts = np.searchsorted(keys, np.arange(n_nodes + 1) * query.n_answers)
-    return Tied(query, starts, keys % query.n_answers, sums)
+    return Tied.of(query, rows, query.answers_of(cells), counts, n_nodes)
 
 
 def main(path: Path, counties: list[str], *, is_tied: bool) -> None:

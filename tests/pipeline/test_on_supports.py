@@ -274,3 +274,75 @@ def test_what_does_not_go_with_it_is_refused_before_anything_is_drawn(
 def test_parts_are_refused(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert topdown_command("run", written, "--part-size", "5") == 2
     assert "leave options of parts out" in capsys.readouterr().err
+
+
+def tied_to(written: Path) -> Path:
+    """The public folder of a release of the persons by adult and race alone, to which ``written`` is then tied."""
+    small = written.read_text().replace('method = "top-down"\norder = []', 'method = "gls-top-down"')
+    begin, end = small.index("sex = "), small.index("[privacy]\n")
+    races = [str(k) for k in range(9)]
+    small = small[:begin] + f'adult = ["minor", "adult"]\nrace = {races}\n\n' + small[end:]
+    small = small.replace('"sex * adult"', "adult", 3).replace('"sex * adult", ', "").replace('"out"', '"before"')
+    small = small.replace("persons.csv", "adults.csv").replace("margins = false", "margins = false\nestimates = false")
+    people = pd.read_csv(written.parent / "persons.csv", dtype=str)
+    people["adult"] = np.where(people["age"].astype(int) < 4, "minor", "adult")
+    people[["block", "adult", "race"]].to_csv(written.parent / "adults.csv", index=False)
+    (written.parent / "before.toml").write_text(
+        small.split("[ledger]")[0] + "[projection]" + small.split("[projection]")[1]
+    )
+    assert topdown_command("run", written.parent / "before.toml") == 0
+    written.write_text(written.read_text() + '\n[ties]\nrelease = "before/public"\n')
+    return written.parent / "before" / "public"
+
+
+def test_every_unit_keeps_the_counts_of_a_release_that_it_is_tied_to(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tied_to(written)
+    assert topdown_command("run", written) == 0
+    public = written.parent / "out" / "public"
+    assert topdown_command("verify", public) == 0
+    made, kept = td.read_release(public), td.read_release(before)
+    for level in LEVELS:
+        exact = kept.release.answers(level, "adult * race")
+        assert np.array_equal(made.release.answers(level, "adult * race"), exact)
+        assert exact.any()
+    stated = made.manifest["limits"]
+    assert "published before" in stated["statement"]
+    assert stated["sha256"] == td.verify_release(before).sha256
+    # Another release of the same query is another release here.
+    assert topdown_command("run", written) == 0
+    shutil.rmtree(before.parent)
+    (written.parent / "before.toml").write_text((written.parent / "before.toml").read_text() + "csv = false\n")
+    assert topdown_command("run", written.parent / "before.toml") == 0
+    capsys.readouterr()
+    assert topdown_command("run", written) == 2
+    assert "another configuration" in capsys.readouterr().err
+
+
+def test_ties_to_other_units_or_other_categories_are_refused(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = tied_to(written)
+    text = written.read_text()
+    blocks = (written.parent / "units.csv").read_text()
+    (written.parent / "more.csv").write_text(blocks + "440020099\n")
+    cases = [
+        (text.replace("units.csv", "more.csv"), "give a release of the same units"),
+        (text.replace("minor = ", "young = "), "'adult' has other categories in"),
+        (text.replace("[recodes.age.adult]", "[recodes.age.old]").replace("sex * adult", "sex * old"),
+         "are not the schema's"),
+        (text.replace("before/public", "nowhere/public"), "manifest.json: no such file"),
+    ]  # fmt: skip
+    for changed, said in cases:
+        assert changed != text
+        written.write_text(changed)
+        capsys.readouterr()
+        assert topdown_command("run", written) in (2, 3)
+        told = capsys.readouterr().err
+        assert said in told
+        assert len(told.splitlines()) == 1
+        assert not (written.parent / "out" / "internal" / "draw.json").exists()
+    assert before.exists()
+    own = (written.parent / "before.toml").read_text() + '\n[ties]\nrelease = "before/public"\n'
+    (written.parent / "before.toml").write_text(own)
+    assert topdown_command("run", written.parent / "before.toml") == 2
+    assert "leave it out" in capsys.readouterr().err

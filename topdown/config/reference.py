@@ -37,6 +37,7 @@ EXAMPLES = {
     "recodes": '[recodes.age]\nadult = { minors = ["under 5", "5 to 17"], adults = ["18 to 64", "65 and over"] }',
     "zeros": '[[zeros]]\nhome = "nursing home"\nage = "under 5"',
     "bounds": '[bounds]\npath = "facilities.parquet"\nclosed = ["home"]',
+    "ties": '[ties]\nrelease = "../output/pl94/public"',
     "noise": '[noise]\nbounds = "truncated"\nupper = 1000',
     "noise.within": "[noise.within]\ncounty = [[0, 0], [10, inf]]",
     "ledger": '[ledger]\npath = "ledger.db"\ndataset = "labor force 2009"',

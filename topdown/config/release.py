@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from topdown.census.layouts.redistricting_layout import WIDTHS
 from topdown.config.derivation import DerivationConfig, OutputWithRecords, Projection
 from topdown.config.privacy import LedgerOptions, NoiseOptions, Privacy, budget_errors
-from topdown.config.table_settings import ROWS, BoundsOptions, GeographyOptions, Input, RowKind
+from topdown.config.table_settings import ROWS, BoundsOptions, GeographyOptions, Input, RowKind, TiesOptions
 from topdown.errors import BudgetError, ConfigError, PlanError, suggest
 from topdown.privacy.plan import Plan
 from topdown.privacy.presets import PRESETS
@@ -120,6 +120,7 @@ class RunConfig(DerivationConfig):
     category.
     """
     bounds: BoundsOptions | None = None
+    ties: TiesOptions | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -158,6 +159,8 @@ class RunConfig(DerivationConfig):
                 f"{self.too_large}: `topdown spine` and `topdown check` are for the total; give a table with a column "
                 'of totals, such as cells = ["persons"], and no [schema]'
             ]
+        if self.ties is not None and not self.on_supports:
+            found.append("[ties] is for a schema of so many cells that there are no tables of them; leave it out")
         if self.on_supports:
             found += self._not_on_supports()
         elif not self.input.cells:
@@ -284,6 +287,11 @@ class RunConfig(DerivationConfig):
     def limits_path(self) -> Path | None:
         """The path of the public table of limits, None if there is none."""
         return None if self.bounds is None else self.path_of(self.bounds.path)
+
+    @property
+    def ties_path(self) -> Path | None:
+        """The directory of the release that every unit is tied to, None if there is none."""
+        return None if self.ties is None else self.path_of(self.ties.release)
 
     @property
     def input_path(self) -> Path:

@@ -266,6 +266,15 @@ class GeographyOptions(TomlSection):
         return dict.fromkeys(named, "a column of names") | dict.fromkeys(self.levels or (), "a level")
 
 
+class TiesOptions(TomlSection):
+    """A release that was published before, whose counts every unit keeps exactly. Only with a schema of so many cells
+    that there are no tables of them."""
+
+    release: str
+    """The directory public/ of that release, which has the same units. Its attributes are attributes or recodes of the
+    schema, with the same categories."""
+
+
 class BoundsOptions(TomlSection):
     """Publicly known limits of the answers to queries at units, which the release respects."""
 

@@ -24,6 +24,7 @@ from topdown.pipeline.derive import projected
 from topdown.pipeline.on_supports import solved_on_supports
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
+from topdown.projection.histograms.support_descent import Tied
 from topdown.projection.limits import AnswerLimits
 from topdown.release.making import project_whole
 from topdown.workload import DETAILED, Query, Schema
@@ -52,18 +53,19 @@ def rehearse(
     stages: Stages,
     schema: Schema,
     limits: AnswerLimits | None = None,
+    tied: Tied | None = None,
 ) -> None:
     """Project, certify, solve again and round stand-ins, so that failures are found before anything is drawn.
 
-    ``schema``: of the cells. ``limits``: of answers, which the numbers satisfy. Whether it succeeds depends on public
-    facts, not on the counts. Raises `ProjectionError`, and `ConfigError` for exact queries that cannot be rounded
-    together.
+    ``schema``: of the cells. ``limits``: of answers, which the numbers satisfy; ``tied``: of which query every unit has
+    all answers. Whether it succeeds depends on public facts, not on the counts. Raises `ProjectionError`, and
+    `ConfigError` for exact queries that cannot be rounded together.
     """
     with stages.stage("rehearsing on stand-in counts"):
         several = any(set(plan.queries(level)) - {DETAILED} for level in geography.levels)
         try:
             if schema.is_large:
-                _on_supports(config, geography, plan, schema)
+                _on_supports(config, geography, plan, schema, None if tied is None else tied.query)
                 return
             if several or limits is not None:
                 measurements, limits = stand_ins_of_queries(geography, plan, schema, limits)
@@ -107,7 +109,9 @@ class _AskedStandIns:
         return np.asarray(np.rint(exact + noise), np.int64)
 
 
-def _on_supports(config: DerivationConfig, geography: Geography, plan: Plan, schema: Schema) -> None:
+def _on_supports(
+    config: DerivationConfig, geography: Geography, plan: Plan, schema: Schema, query: Query | None
+) -> None:
     """Rehearse on a part of the geography, and on some of the cells, since the root's program has all of them."""
     part, rng = part_of(geography, _LEAVES_ON_SUPPORTS), np.random.default_rng(SEED)
     cells = np.sort(rng.permutation(schema.possible_cells())[:_CELLS_ON_SUPPORTS])
@@ -116,7 +120,11 @@ def _on_supports(config: DerivationConfig, geography: Geography, plan: Plan, sch
     leaves *= rng.integers(0, 200, (part.tree.n_leaves, 1))
     counts = part.tree.aggregate(np.ascontiguousarray(leaves.T)).T
     asked = _AskedStandIns(part, plan, schema, occupied, counts)
-    solved_on_supports(config, part, schema, asked, KeyedSource(bytes(32)), Silent(), cells=cells)
+    tied = None
+    if query is not None:
+        nodes, place = np.nonzero(counts)
+        tied = Tied.of(query, nodes, query.answers_of(occupied[place]), counts[nodes, place], part.n_nodes)
+    solved_on_supports(config, part, schema, asked, KeyedSource(bytes(32)), Silent(), tied, cells)
 
 
 def load_loops() -> None:

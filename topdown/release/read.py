@@ -121,7 +121,8 @@ def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
     if large and schema is not None:
         nothing = nothing_kept(geography, schema, plan, fit_for_release=fit)
         derived_from = DerivedFrom(file_digest(folder / MANIFEST), "")
-        return Published(folder, nothing, plan, Origin(units, ledger, derived_from, notices, noise=noise))
+        origin = Origin(units, ledger, derived_from, notices, limits_digest, statement, noise)
+        return Published(folder, nothing, plan, origin)
     with as_described(folder / MEASUREMENTS):
         entries = list(_stated_entries(stated) if plan is None else _entries_of(plan, geography))
         found = _read(folder / MEASUREMENTS, geography, cells, schema, entries)

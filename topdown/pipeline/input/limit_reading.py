@@ -9,6 +9,7 @@ from topdown.config import RunConfig
 from topdown.errors import ConfigError, CountsError, DataError
 from topdown.geography.geography import Geography
 from topdown.projection.limits import AnswerLimits
+from topdown.release.manifest import MANIFEST
 from topdown.tables.parquet_folder import table_digest
 from topdown.tables.readers import require_file, row_named
 from topdown.wording import reason, shown, shown_path
@@ -16,14 +17,17 @@ from topdown.workload import Schema
 
 
 def limits_digest(config: RunConfig) -> str | None:
-    """SHA-256 of the table of limits, None where there is none. Raises `DataError` where it cannot be read."""
-    path = config.limits_path
+    """SHA-256 of the table of limits, or of the manifest of the release that every unit is tied to; None where there is
+    neither. Raises `DataError` where it cannot be read."""
+    path, setting = config.limits_path, "bounds.path"
+    if config.ties_path is not None:
+        path, setting = config.ties_path / MANIFEST, "ties.release"
     if path is None:
         return None
     try:
         return table_digest(require_file(path))
     except OSError as error:
-        raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct bounds.path") from None
+        raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct {setting}") from None
 
 
 def read_limits(config: RunConfig, geography: Geography, schema: Schema) -> AnswerLimits | None:

@@ -70,6 +70,16 @@ class Tied:
     cells: IntArray
     counts: IntArray
 
+    @classmethod
+    def of(cls, query: Query, nodes: IntArray, answers: IntArray, counts: IntArray, n_nodes: int) -> Tied:
+        """From ``counts`` at ``nodes``, numbered from the root, in ``answers``, which are summed where they are given
+        several times."""
+        keys, place = np.unique(nodes * query.n_answers + answers, return_inverse=True)
+        sums = np.zeros(len(keys), np.int64)
+        np.add.at(sums, place.reshape(-1), counts)
+        starts = np.searchsorted(keys, np.arange(n_nodes + 1) * query.n_answers)
+        return cls(query, starts, keys % query.n_answers, sums)
+
     def at(self, nodes: slice, answers: IntArray) -> FloatArray:
         """Some ``answers`` (rising) at ``nodes``; (nodes x answers)."""
         within = slice(int(self.starts[nodes.start]), int(self.starts[nodes.stop]))

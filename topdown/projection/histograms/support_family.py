@@ -10,7 +10,6 @@ with sums of 0 (Gould, Hribar, Nocedal 2001).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +23,6 @@ from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.check.certificate import Residuals
 from topdown.projection.conditions import Rows
 from topdown.projection.histograms.families import Family, Solved, optimality_of, solve_compiled
-from topdown.projection.histograms.passes import told_apart
 from topdown.projection.histograms.precision_matrices import Gathered
 
 DENSE_CELLS = 600
@@ -41,8 +39,8 @@ _SIGN, _ROUNDING = 1e-10, 2.0**-46
 """What counts as a wrong sign, in units of the noise; and what rounding may be of the largest term."""
 
 _MOST_ROUNDS, _PATIENCE = 400, 10
-_COARSE, _FINE, _LOST = 1e-2, 1e-11, 1e-15
-"""What is left of a round's equations, in units of the noise, while cells change sides, and when none does; and what
+_LEFT, _LOST = (1e-1, 1e-3, 1e-6, 1e-11), 1e-15
+"""What is left of a round's equations, in units of the noise: the next where no cell changes sides any more; and what
 rounding leaves, as a part of the largest term."""
 
 _MOST_STEPS, _MOST_REFINEMENTS = 2000, 5
@@ -50,8 +48,8 @@ _MOST_STEPS, _MOST_REFINEMENTS = 2000, 5
 _SOME = 0.3
 """Which part of the cells with a wrong sign changes sides where all of them make no progress."""
 
-_MANY_CELLS, _COARSE_ANSWERS = 20_000, 256
-"""From so many cells on, queries of at most so many answers are summed by classes of cells together."""
+_COARSE_ANSWERS = 256
+"""A query of at most so many answers is coarse."""
 
 
 class HeldSums(NamedTuple):
@@ -66,15 +64,14 @@ class HeldSums(NamedTuple):
         return np.stack([np.bincount(self.group, row, self.sums.shape[1]) for row in x])
 
 
-class Classed(NamedTuple):
-    """The queries of a family as `support_kernel.apply_queries` takes them."""
+class Coarse(NamedTuple):
+    """The queries of a root that have few answers, as `support_kernel.coarse_inverse` takes them: the number of every
+    cell's answer among all of theirs (``answers``, queries x cells), the root of every answer's precision (``roots``),
+    and the ``diagonal`` of what the other queries and the cells themselves say."""
 
     answers: npt.NDArray[np.int32]
-    sizes: IntArray
-    weights: FloatArray
-    classes: npt.NDArray[np.int32]
-    of_class: npt.NDArray[np.int32]
-    coarse: FloatArray
+    roots: FloatArray
+    diagonal: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,57 +110,50 @@ class SupportFamily:
         """The diagonal of P, the same in all cells."""
         return float(self.single + self.precision.sum())
 
-    @cached_property
-    def _classes(self) -> Classed:
-        """The coarse queries by classes of cells, where this saves more than it takes."""
-        sizes = np.array([said.shape[1] for said in self.said], np.int64)
-        coarse = sizes <= _COARSE_ANSWERS
-        if len(self.cells) < _MANY_CELLS or coarse.sum() < 2:
-            coarse[:] = False
-        first, classes = told_apart(list(self.answers[coarse])) if coarse.any() else (np.zeros(0, np.int64), sizes)
-        of_class = np.ascontiguousarray(self.answers[coarse][:, first])
-        return Classed(
-            np.ascontiguousarray(self.answers[~coarse]), sizes[~coarse], self.precision[~coarse],
-            classes.astype(np.int32), of_class, self.precision[coarse],
-        )  # fmt: skip
-
     def times(self, x: FloatArray) -> FloatArray:
         """P x (children x cells)."""
+        children, cells = x.shape
+        every = np.tile(np.arange(cells, dtype=np.int32), children)
+        return self.times_entries(x.reshape(-1), cells * np.arange(children + 1), every).reshape(x.shape)
+
+    def times_entries(self, x: FloatArray, starts: IntArray, cells: npt.NDArray[np.int32]) -> FloatArray:
+        """P x (entries,) of an x that is 0 elsewhere, as `support_kernel.apply_queries` takes it."""
         from topdown.projection.histograms.support_kernel import apply_queries
 
-        found, by = np.empty_like(x), self._classes
-        apply_queries(x, by.answers, by.sizes, by.weights, self.single, by.classes, by.of_class, by.coarse, found)
+        found = np.empty_like(x)
+        apply_queries(x, starts, cells, self.answers, self._sizes, self.precision, self.single, found)
         return found
 
-    def nearly_inverse(self, free: npt.NDArray[np.bool_]) -> Callable[[FloatArray], FloatArray]:
-        """For a root (1 x cells), the inverse on the ``free`` cells of the part of P that the coarse queries and the
-        diagonal make (Woodbury 1950); the identity for anything else."""
-        by = self._classes
-        if self.total is not None or self.held is not None or not len(by.coarse):
-            return lambda vector: vector
-        from scipy.linalg import cho_factor, cho_solve
+    @cached_property
+    def _sizes(self) -> IntArray:
+        return np.array([said.shape[1] for said in self.said], np.int64)
 
-        diagonal = float(self.single + by.weights.sum())
-        width = int(by.of_class.max()) + 1
-        numbers = (by.of_class + width * np.arange(len(by.coarse))[:, None]).astype(np.int64)
-        used, rows = np.unique(numbers, return_inverse=True)
-        rows = rows.reshape(numbers.shape)
-        roots = np.sqrt(by.coarse)[used // width]
-        members = np.bincount(by.classes[free[0]], minlength=by.of_class.shape[1]) / diagonal
-        gram = np.eye(len(used))
-        for mine, theirs in itertools.product(rows, rows):
-            both = np.bincount(mine * len(used) + theirs, members, len(used) ** 2)
-            gram += np.outer(roots, roots) * both.reshape(gram.shape)
-        factor = cho_factor(gram)
+    @cached_property
+    def _coarse(self) -> Coarse | None:
+        """The coarse queries of a root of which nothing is known exactly; None for anything else."""
+        which = self._sizes <= _COARSE_ANSWERS
+        if self.total is not None or self.held is not None or not which.any():
+            return None
+        sizes = self._sizes[which]
+        begins = (np.cumsum(sizes) - sizes).astype(np.int32)
+        diagonal = float(self.single + self.precision[~which].sum())
+        return Coarse(self.answers[which] + begins[:, None], np.repeat(np.sqrt(self.precision[which]), sizes), diagonal)
+
+    def nearly_inverse(self, cells: npt.NDArray[np.int32]) -> Callable[[FloatArray], FloatArray]:
+        """For a root, the inverse on the free ``cells`` of the part of P that the coarse queries and the diagonal make
+        (Woodbury 1950); the identity for anything else."""
+        from topdown.projection.histograms.support_kernel import coarse_inverse, coarse_solve
+
+        by = self._coarse
+        if by is None:
+            return lambda vector: vector
+        inverse = np.empty((len(by.roots), len(by.roots)))
+        coarse_inverse(cells, *by, inverse)
 
         def apply(vector: FloatArray) -> FloatArray:
-            added = np.bincount(by.classes, vector[0], by.of_class.shape[1])
-            sums = np.zeros(len(used))
-            for mine in rows:
-                sums += np.bincount(mine, added, len(used))
-            pushed = roots * cho_solve(factor, roots * sums / diagonal)
-            back = sum(pushed[mine] for mine in rows)
-            return np.where(free, (vector - back[by.classes]) / diagonal, 0.0)
+            found = np.empty_like(vector)
+            coarse_solve(vector, cells, *by, inverse, found)
+            return found
 
         return apply
 
@@ -245,83 +235,110 @@ class SupportFamily:
 
 class _Space:
     """The directions of the ``free`` cells (children x cells) along which no sum that is known changes: those over the
-    children, unless it is a root, and those of groups."""
+    children, unless it is a root, and those of groups. A vector has a number for every free cell, child by child."""
 
     def __init__(self, family: SupportFamily, free: npt.NDArray[np.bool_]) -> None:
         from topdown.projection.histograms.support_kernel import factor_groups
 
         self.family, self.free, self.summed = family, free, family.total is not None
+        rows, cells = np.nonzero(free)
+        self.starts = np.searchsorted(rows, np.arange(len(free) + 1))
+        self.rows, self.cells = rows.astype(np.int32), cells.astype(np.int32)
+        self.count = np.bincount(cells, minlength=free.shape[1])
         if family.held is not None:
             children, groups = family.held.sums.shape
-            self.order = np.argsort(family.held.group, kind="stable")
-            self.starts = np.searchsorted(family.held.group[self.order], np.arange(groups + 1))
-            self.factors = np.empty((groups, children, children))
-            self.kept = np.empty((groups, children), np.bool_)
-            factor_groups(free, self.order, self.starts, self.summed, self.factors, self.kept)
+            self.by_group = np.argsort(family.held.group, kind="stable")
+            place = np.empty_like(self.by_group)
+            place[self.by_group] = np.arange(len(place))
+            order = np.argsort(place[cells], kind="stable")
+            ends = np.concatenate([[0], np.cumsum(self.count[self.by_group])])
+            bounds = np.searchsorted(family.held.group[self.by_group], np.arange(groups + 1))
+            self.member = rows * groups + family.held.group[cells]
+            factors, kept = np.empty((groups, children, children)), np.empty((groups, children), np.bool_)
+            factor_groups(self.rows, order, ends, bounds, self.summed, factors, kept)
+            self.equations = self.rows, order, ends, bounds, self.summed, factors, kept
+
+    def _sums(self, vector: FloatArray) -> FloatArray:
+        """Over the children; (cells,)."""
+        return np.bincount(self.cells, vector, len(self.count))
+
+    def _answers(self, vector: FloatArray, held: HeldSums) -> FloatArray:
+        """Over the cells of every group; (children x groups)."""
+        return np.bincount(self.member, vector, held.sums.size).reshape(held.sums.shape)
 
     def _fit(self, sums: FloatArray, answers: FloatArray, of_cell: FloatArray, of_group: FloatArray) -> None:
         from topdown.projection.histograms.support_kernel import fit
 
-        equations = self.free, self.order, self.starts, self.summed, self.factors, self.kept
-        fit(sums, answers, *equations, of_cell, of_group)
+        found = np.zeros(len(of_cell))
+        fit(sums[self.by_group], answers, *self.equations, found, of_group)
+        of_cell[self.by_group] += found
+
+    def _spread(self, of_cell: FloatArray, of_group: FloatArray) -> FloatArray:
+        return np.asarray(of_cell[self.cells] + of_group.reshape(-1)[self.member])
 
     def multipliers(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Those of the cells' sums (cells,) and of the groups (children x groups) that fit a ``vector`` best."""
         held = self.family.held
         if held is None:
-            count = np.maximum(self.free.sum(axis=0), 1)
-            mean = np.where(self.free, vector, 0.0).sum(axis=0) / count
-            return mean if self.summed else np.zeros_like(mean), np.zeros((len(vector), 0))
-        of_cell, of_group = np.zeros(vector.shape[1]), np.zeros(held.sums.shape)
+            mean = self._sums(vector) / np.maximum(self.count, 1)
+            return mean if self.summed else np.zeros_like(mean), np.zeros((len(self.free), 0))
+        of_cell, of_group = np.zeros(len(self.count)), np.zeros(held.sums.shape)
         for _ in range(2):  # the second time what rounding left
-            rest = np.where(self.free, vector - of_cell - of_group[:, held.group], 0.0)
-            self._fit(rest.sum(axis=0), held.of(rest), of_cell, of_group)
+            rest = vector - self._spread(of_cell, of_group)
+            self._fit(self._sums(rest), self._answers(rest, held), of_cell, of_group)
         return of_cell, of_group
 
     def centred(self, vector: FloatArray) -> FloatArray:
-        """The part of ``vector`` (children x cells) in this space; it may be written into."""
+        """The part of ``vector`` in this space; it may be written into."""
         from topdown.projection.histograms.support_kernel import centre
 
-        held = self.family.held
-        if held is None:
-            centre(vector, self.free, self.summed)
-            return vector
-        of_cell, of_group = self.multipliers(vector)
-        return np.where(self.free, vector - of_cell - of_group[:, held.group], 0.0)
+        if self.family.held is not None:
+            return vector - self._spread(*self.multipliers(vector))
+        if self.summed:
+            centre(vector, self.cells, self.count)
+        return vector
 
     def moved(self, x: FloatArray) -> FloatArray:
-        """``x`` on the free cells, changed as little as gives it the sums that are known."""
-        family, x = self.family, np.where(self.free, x, 0.0)
-        if family.held is None:
-            if family.total is not None:
-                x += np.where(self.free, (family.total - x.sum(axis=0)) / self.free.sum(axis=0), 0.0)
-            return x
+        """``x`` (children x cells) on the free cells, changed as little as gives it the sums that are known."""
+        total, held, found = self.family.total, self.family.held, x[self.free]
+        if held is None:
+            if total is not None:
+                found += ((total - self._sums(found)) / self.count)[self.cells]
+            return found
         for _ in range(2):
-            of_cell, of_group = np.zeros(x.shape[1]), np.zeros(family.held.sums.shape)
-            sums = np.zeros(x.shape[1]) if family.total is None else family.total - x.sum(axis=0)
-            self._fit(sums, family.held.sums - family.held.of(x), of_cell, of_group)
-            x += np.where(self.free, of_cell + of_group[:, family.held.group], 0.0)
-        return x
+            of_cell, of_group = np.zeros(len(self.count)), np.zeros(held.sums.shape)
+            sums = np.zeros(len(self.count)) if total is None else total - self._sums(found)
+            self._fit(sums, held.sums - self._answers(found, held), of_cell, of_group)
+            found += self._spread(of_cell, of_group)
+        return found
 
     def impossible(self, x: FloatArray) -> npt.NDArray[np.bool_]:
-        """The groups whose free cells cannot have the sums that are known, which ``x`` would have if they could."""
+        """The groups whose free cells cannot have the sums that are known, which ``x``, a vector, would have if they
+        could."""
         held = self.family.held
         if held is None:
             return np.zeros(0, np.bool_)
-        off = np.abs(held.of(x) - held.sums).max(axis=0)
+        off = np.abs(self._answers(x, held) - held.sums).max(axis=0)
         if self.family.total is not None:
-            by_cell = np.abs(x.sum(axis=0) - self.family.total)
+            by_cell = np.abs(self._sums(x) - self.family.total)
             off = np.maximum(off, np.bincount(held.group, by_cell, held.sums.shape[1]))
         return np.asarray(off > 1e-7 * (1 + held.sums.max(axis=0)))
+
+    def everywhere(self, vector: FloatArray) -> FloatArray:
+        """``vector`` as (children x cells), 0 where nothing is free."""
+        found = np.zeros(self.free.shape)
+        found[self.free] = vector
+        return found
 
 
 def solve_by_gradients(family: SupportFamily) -> Solved:
     """The solution of a family's program by an active set, its equations by conjugate gradients. Raises
     `ProjectionError` where it does not end."""
     g, tied, allowed = family.g, family.total is not None, family.allowed
-    free, unit, scale = allowed.copy(), np.sqrt(family.diagonal), float(np.abs(g).max(initial=1.0))
-    x = _proportional(family)
-    fewest, patience, left, rounds = np.iinfo(np.int64).max, _PATIENCE, _COARSE, 0
+    unit, scale = np.sqrt(family.diagonal), float(np.abs(g).max(initial=1.0))
+    x = _begin(family)
+    free = allowed & (x > 0)
+    fewest, patience, stage, rounds = np.iinfo(np.int64).max, _PATIENCE, 0, 0
     while rounds < _MOST_ROUNDS:
         rounds += 1
         space = _Space(family, free)
@@ -332,20 +349,21 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
             free = free | (allowed & lost[family.held.group])
             space = _Space(family, free)
             begun = space.moved(x)
-        x, slope = _equations(space, g, begun, left * unit + _LOST * scale)
-        sums, of_group = space.multipliers(slope)
+        x = space.everywhere(_equations(space, g[free], begun, _LEFT[stage] * unit + _LOST * scale))
+        slope = family.times(x)
+        slope -= g
+        sums, of_group = space.multipliers(slope[free])
         pushed = sums if family.held is None else sums + of_group[:, family.held.group]
         most = np.abs(x).max(axis=1, keepdims=True)
-        fine = left == _FINE
-        slack = _SIGN if fine else _COARSE
+        slack = max(_SIGN, _LEFT[stage])
         wrong = free & (x * unit < -slack - _ROUNDING * most * unit)
         terms = np.abs(g) + np.abs(pushed) + family.diagonal * most
         wrong |= allowed & ~free & (slope - pushed < -slack * unit - _ROUNDING * terms)
         count = int(np.count_nonzero(wrong))
         if count == 0:
-            if fine:
+            if stage == len(_LEFT) - 1:
                 return _ended(family, x, sums, of_group, rounds)
-            left, fewest, patience = _FINE, np.iinfo(np.int64).max, _PATIENCE
+            stage, fewest, patience = stage + 1, np.iinfo(np.int64).max, _PATIENCE
             continue
         if count < fewest:
             fewest, patience = count, _PATIENCE
@@ -360,14 +378,19 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
     raise ProjectionError(f"a family's program was not solved in {_MOST_ROUNDS} rounds")
 
 
-def _proportional(family: SupportFamily) -> FloatArray:
-    """Where the search begins: what is known, divided in proportion."""
-    count, total, held = len(family.own), family.total, family.held
+def _begin(family: SupportFamily) -> FloatArray:
+    """Where the search begins: what was measured of the cells themselves, alone, made to add up; and what is known of
+    groups, divided in proportion."""
+    total, held, own = family.total, family.held, family.own
     if total is None:
-        return np.zeros((1, len(family.cells)))
-    if held is None:
-        return np.tile(total / count, (count, 1))
-    return np.asarray((held.sums / held.of(total[None]))[:, held.group] * total)
+        return np.where(own * np.sqrt(family.single) > 1, own, 0.0) if held is None else np.ones(own.shape)
+    if held is not None:
+        return np.asarray((held.sums / held.of(total[None]))[:, held.group] * total)
+    # Of every cell the projection on the simplex: all free children are lower by the same (Held, Wolfe, Crowder 1974).
+    falling = -np.sort(-own, axis=0)
+    lower = (np.cumsum(falling, axis=0) - total) / np.arange(1, len(own) + 1)[:, None]
+    last = (falling > lower).sum(axis=0) - 1
+    return np.maximum(own - lower[last, np.arange(own.shape[1])], 0.0)
 
 
 def _ended(family: SupportFamily, x: FloatArray, sums: FloatArray, of_group: FloatArray, rounds: int) -> Solved:
@@ -378,20 +401,22 @@ def _ended(family: SupportFamily, x: FloatArray, sums: FloatArray, of_group: Flo
     return Solved(x, sums, of_group, rounds)
 
 
-def _equations(space: _Space, g: FloatArray, x: FloatArray, enough: float) -> tuple[FloatArray, FloatArray]:
+def _equations(space: _Space, g: FloatArray, x: FloatArray, enough: float) -> FloatArray:
     """The minimum over the free cells with the sums that are known, from ``x`` on, which has them, to a residual of
-    ``enough``; and the slope P x - g there."""
-    family = space.family
-    nearly = family.nearly_inverse(space.free)
-    steps, slope = 0, family.times(x) - g
-    for _ in range(_MOST_REFINEMENTS):
-        lacks = space.centred(-slope)
+    ``enough``."""
+
+    def times(vector: FloatArray) -> FloatArray:
+        return space.family.times_entries(vector, space.starts, space.cells)
+
+    nearly, steps = space.family.nearly_inverse(space.cells), 0
+    for _ in range(_MOST_REFINEMENTS):  # afresh, since the steps' rounding adds up
+        lacks = space.centred(g - times(x))
         if np.abs(lacks).max(initial=0.0) <= enough:
             break
         towards = nearly(lacks).copy()
         size = _product(lacks, towards)
         while np.abs(lacks).max(initial=0.0) > enough and steps < _MOST_STEPS:
-            turned = family.times(towards)
+            turned = times(towards)
             length = size / _product(towards, turned)
             x = x + length * towards
             lacks = space.centred(lacks - length * turned)
@@ -399,10 +424,9 @@ def _equations(space: _Space, g: FloatArray, x: FloatArray, enough: float) -> tu
             size, last = _product(lacks, changed), size
             towards = changed + size / last * towards
             steps += 1
-        slope = family.times(x) - g  # afresh, since the steps' rounding adds up
-    return x, slope
+    return x
 
 
 def _product(one: FloatArray, other: FloatArray) -> float:
     """The sum of products; not by BLAS, whose threads would wait for those that work on other families."""
-    return float(np.einsum("ij,ij->", one, other))
+    return float(np.einsum("i,i->", one, other))

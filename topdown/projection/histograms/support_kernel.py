@@ -1,4 +1,8 @@
-"""P x of a family on its support, compiled: query by query, without a matrix of the cells."""
+"""P x of a family on its support, and the directions in which its free cells may change, compiled.
+
+Nothing is a matrix over the cells, and what is free is held as *entries*, child after child, each a cell: most cells of
+most children are 0.
+"""
 
 from __future__ import annotations
 
@@ -7,72 +11,99 @@ from typing import Any
 import numpy as np
 
 from topdown.machine.compiled import compiled
-from topdown.projection.histograms.family_kernel import factor, substitute
+from topdown.projection.histograms.family_kernel import factor, invert, substitute
 
 
 @compiled
 def apply_queries(
-    x: Any, answers: Any, sizes: Any, weights: Any, single: float, classes: Any, of_class: Any, coarse: Any, into: Any
+    x: Any, starts: Any, cells: Any, answers: Any, sizes: Any, weights: Any, single: float, into: Any
 ) -> None:
-    """``into`` = P ``x`` (children x cells): ``single`` x, and of every query its weight times the sum over the cells
-    that count in the same answer.
+    """``into`` = P ``x`` (entries,): ``single`` x, and of every query its weight times the sum over the entries of the
+    same child that count in the same answer.
 
-    ``answers`` (queries x cells): of some queries the answer of every cell, below ``sizes`` (queries,). Of the others,
-    by ``classes`` of cells that count in the same answers (cells,), ``of_class`` (queries x classes): the answer of
-    every class, below the number of classes; with the weights ``coarse``.
+    ``starts`` (children + 1,): where the entries of every child begin; ``cells`` (entries,): the cell of each;
+    ``answers`` (queries x cells): its answers, below ``sizes`` (queries,).
     """
-    children, cells = x.shape
-    n_classes = of_class.shape[1]
-    sums = np.empty(max(sizes.max() if len(sizes) else 1, n_classes))
-    added, moved = np.empty(n_classes), np.empty(n_classes)
-    for c in range(children):
-        for k in range(cells):
-            into[c, k] = single * x[c, k]
-        for q in range(len(sizes)):
-            sums[: sizes[q]] = 0.0
-            for k in range(cells):
-                sums[answers[q, k]] += x[c, k]
-            for k in range(cells):
-                into[c, k] += weights[q] * sums[answers[q, k]]
-        if n_classes:
-            added[:] = 0.0
-            moved[:] = 0.0
-            for k in range(cells):
-                added[classes[k]] += x[c, k]
-            for q in range(len(coarse)):
-                sums[:n_classes] = 0.0
-                for j in range(n_classes):
-                    sums[of_class[q, j]] += added[j]
-                for j in range(n_classes):
-                    moved[j] += coarse[q] * sums[of_class[q, j]]
-            for k in range(cells):
-                into[c, k] += moved[classes[k]]
+    sums = np.empty(sizes.max() if len(sizes) else 1)
+    for c in range(len(starts) - 1):
+        begin, end = starts[c], starts[c + 1]
+        for e in range(begin, end):
+            into[e] = single * x[e]
+        for q in range(len(weights)):
+            of_cell, weight = answers[q], weights[q]
+            if sizes[q] < 4 * (end - begin):
+                sums[: sizes[q]] = 0.0
+            else:
+                for e in range(begin, end):
+                    sums[of_cell[cells[e]]] = 0.0
+            for e in range(begin, end):
+                sums[of_cell[cells[e]]] += x[e]
+            for e in range(begin, end):
+                into[e] += weight * sums[of_cell[cells[e]]]
 
 
 @compiled
-def factor_groups(free: Any, order: Any, starts: Any, summed: bool, factors: Any, kept: Any) -> None:
-    """The factors of the equations of `fit`, group by group: of their Schur complement on the children, diag(number of
-    free cells) - sum over the cells of f f' / (number of children that have it free), f their indicator.
+def coarse_inverse(cells: Any, answers: Any, roots: Any, diagonal: float, inverse: Any) -> None:
+    """``inverse`` = (I + R M R)^-1 of M, the numbers of ``cells`` / ``diagonal`` that count in both of two answers, and
+    R = ``roots`` (answers,) on its diagonal. ``answers`` (queries x cells): the answers in which a cell counts."""
+    inverse[:] = 0.0
+    for k in cells:
+        for q in range(len(answers)):
+            one = answers[q, k]
+            for p in range(len(answers)):
+                other = answers[p, k]
+                inverse[one, other] += roots[one] * roots[other] / diagonal
+    for one in range(len(roots)):
+        inverse[one, one] += 1.0
+    invert(inverse)
 
-    ``free`` (children x cells); ``order`` (cells,): the cells by group, whose groups begin at ``starts`` (groups + 1,);
-    ``factors`` (groups x children x children) and ``kept`` (groups x children) are written.
+
+@compiled
+def coarse_solve(vector: Any, cells: Any, answers: Any, roots: Any, diagonal: float, inverse: Any, into: Any) -> None:
+    """``into`` = the solution of (diagonal + B' R R B) x = ``vector`` (cells,), with B the sums over the cells of every
+    answer, and what `coarse_inverse` takes and gives."""
+    sums = np.zeros(len(roots))
+    for q in range(len(answers)):
+        for e in range(len(cells)):
+            sums[answers[q, cells[e]]] += vector[e]
+    pushed = roots * (inverse @ (roots * sums / diagonal))
+    for e in range(len(cells)):
+        back = vector[e]
+        for q in range(len(answers)):
+            back -= pushed[answers[q, cells[e]]]
+        into[e] = back / diagonal
+
+
+@compiled
+def centre(x: Any, cells: Any, count: Any) -> None:
+    """Subtract from every entry of ``x`` the mean of all entries of its cell, of which there are ``count`` (cells,)."""
+    total = np.zeros(len(count))
+    for e in range(len(cells)):
+        total[cells[e]] += x[e]
+    for e in range(len(cells)):
+        x[e] -= total[cells[e]] / count[cells[e]]
+
+
+@compiled
+def factor_groups(children: Any, order: Any, ends: Any, bounds: Any, summed: bool, factors: Any, kept: Any) -> None:
+    """The factors of the equations of `fit`, group by group: of their Schur complement on the children, diag(number of
+    entries) - sum over the cells of f f' / (number of the cell's entries), f the indicator of its children.
+
+    ``children`` (entries,): the child of each; ``order`` (entries,): the entries by group and cell; ``ends`` (cells +
+    1,): where those of every cell begin in it, the cells by group, whose groups begin at ``bounds`` (groups + 1,) among
+    them. ``factors`` (groups x children x children) and ``kept`` (groups x children) are written.
     """
-    children = free.shape[0]
-    own = np.empty(children, np.int64)
     factors[:] = 0.0
-    for g in range(len(starts) - 1):
+    for g in range(len(bounds) - 1):
         matrix = factors[g]
-        for place in range(starts[g], starts[g + 1]):
-            k, count = order[place], 0
-            for c in range(children):
-                if free[c, k]:
-                    own[count] = c
-                    matrix[c, c] += 1.0
-                    count += 1
-            if summed:
-                for i in range(count):
-                    for j in range(i + 1):
-                        matrix[own[i], own[j]] -= 1.0 / count
+        for k in range(bounds[g], bounds[g + 1]):
+            count = ends[k + 1] - ends[k]
+            for i in range(ends[k], ends[k + 1]):
+                one = children[order[i]]
+                matrix[one, one] += 1.0
+                if summed:
+                    for j in range(ends[k], i + 1):
+                        matrix[one, children[order[j]]] -= 1.0 / count
         factor(matrix, kept[g])
 
 
@@ -80,57 +111,36 @@ def factor_groups(free: Any, order: Any, starts: Any, summed: bool, factors: Any
 def fit(
     sums: Any,
     answers: Any,
-    free: Any,
+    children: Any,
     order: Any,
-    starts: Any,
+    ends: Any,
+    bounds: Any,
     summed: bool,
     factors: Any,
     kept: Any,
     of_cell: Any,
     of_group: Any,
 ) -> None:
-    """Add to ``of_cell`` (cells,) and ``of_group`` (children x groups) such a and b that the array of a_k + b_cg on the
-    free cells k of group g has ``sums`` over the children (cells,), where ``summed``, and ``answers`` over the cells
-    of every group (children x groups)."""
-    children = free.shape[0]
-    right = np.empty(children)
-    for g in range(len(starts) - 1):
+    """Add to ``of_cell`` (cells by group,) and ``of_group`` (children x groups) such a and b that a_k + b_cg on the
+    entries of the cells k of group g has ``sums`` over the children (cells by group,), where ``summed``, and
+    ``answers`` over the cells of every group (children x groups)."""
+    right = np.empty(len(answers))
+    for g in range(len(bounds) - 1):
         right[:] = answers[:, g]
         if summed:
-            for place in range(starts[g], starts[g + 1]):
-                k, count = order[place], 0
-                for c in range(children):
-                    count += free[c, k]
-                for c in range(children):
-                    if free[c, k]:
-                        right[c] -= sums[k] / count
+            for k in range(bounds[g], bounds[g + 1]):
+                count = ends[k + 1] - ends[k]
+                for i in range(ends[k], ends[k + 1]):
+                    right[children[order[i]]] -= sums[k] / count
         substitute(factors[g], kept[g], right)
         of_group[:, g] += right
         if summed:
-            for place in range(starts[g], starts[g + 1]):
-                k, count, left = order[place], 0, sums[order[place]]
-                for c in range(children):
-                    if free[c, k]:
-                        count += 1
-                        left -= right[c]
-                if count:
-                    of_cell[k] += left / count
-
-
-@compiled
-def centre(x: Any, free: Any, tied: bool) -> None:
-    """Set ``x`` (children x cells) to 0 where not ``free``, and where ``tied`` subtract from every cell its mean over
-    the children that have it free, so that its sum is 0."""
-    children, cells = x.shape
-    for k in range(cells):
-        total, count = 0.0, 0
-        for c in range(children):
-            if free[c, k]:
-                total += x[c, k]
-                count += 1
-        mean = total / count if tied and count else 0.0
-        for c in range(children):
-            x[c, k] = x[c, k] - mean if free[c, k] else 0.0
+            for k in range(bounds[g], bounds[g + 1]):
+                left = sums[k]
+                for i in range(ends[k], ends[k + 1]):
+                    left -= right[children[order[i]]]
+                if ends[k + 1] > ends[k]:
+                    of_cell[k] += left / (ends[k + 1] - ends[k])
 
 
 @compiled
