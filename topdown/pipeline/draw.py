@@ -173,8 +173,8 @@ def draw(
         del prepared  # With it go the counts, whose memory is wanted.
         give_back()
         entry = confirm(charged_to(config), journal, measured)
-        name = journal.release_name()
-        origin = Origin(units, entry, notices=notices, limits=ties, limits_statement=TIES_STATEMENT, noise=name)
+        noise = journal.release_name()
+        origin = Origin(units, entry, notices=notices, limits=ties, limits_statement=TIES_STATEMENT, noise=noise)
         return SupportDrawn(solved, begun.ties, plan, origin, begun.key.fit_for_release and begun.ties.fit_for_release)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)

@@ -9,6 +9,7 @@ import numpy as np
 from topdown.config import RunConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray
 from topdown.projection.histograms.support_descent import Tied
 from topdown.projection.invariants import Contradiction
 from topdown.release.published import read_release
@@ -64,7 +65,7 @@ def _query(path: Path, theirs: Schema, schema: Schema) -> Query:
     return query
 
 
-def _answers(release: Release, query: Query) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def _answers(release: Release, query: Query) -> tuple[IntArray, IntArray, IntArray]:
     """The node, the answer and the count of every entry."""
     nodes, cells, counts = release.entries_of(slice(0, release.geography.n_nodes))
     places = dict(zip(release.schema.names, np.unravel_index(cells, release.schema.shape), strict=True))

@@ -240,31 +240,38 @@ class _Space:
     def __init__(self, family: SupportFamily, free: npt.NDArray[np.bool_]) -> None:
         from topdown.projection.histograms.support_kernel import factor_groups
 
-        self.family, self.free, self.summed = family, free, family.total is not None
+        self.family, self.free = family, free
         rows, cells = np.nonzero(free)
         self.starts = np.searchsorted(rows, np.arange(len(free) + 1))
         self.rows, self.cells = rows.astype(np.int32), cells.astype(np.int32)
-        self.count = np.bincount(cells, minlength=free.shape[1])
-        if family.held is not None:
-            children, groups = family.held.sums.shape
-            self.by_group = np.argsort(family.held.group, kind="stable")
-            place = np.empty_like(self.by_group)
-            place[self.by_group] = np.arange(len(place))
-            order = np.argsort(place[cells], kind="stable")
-            ends = np.concatenate([[0], np.cumsum(self.count[self.by_group])])
-            bounds = np.searchsorted(family.held.group[self.by_group], np.arange(groups + 1))
-            self.member = rows * groups + family.held.group[cells]
-            factors, kept = np.empty((groups, children, children)), np.empty((groups, children), np.bool_)
-            factor_groups(self.rows, order, ends, bounds, self.summed, factors, kept)
-            self.equations = self.rows, order, ends, bounds, self.summed, factors, kept
+        held, total = family.held, family.total
+        # Where one kind of sums is known: the sum of every free cell, how many each has, and what they are.
+        self.sum_of, self.known = self.cells, np.zeros(0) if total is None else total
+        if held is not None:
+            self.member = rows * held.sums.shape[1] + held.group[cells]
+            if total is None:
+                self.sum_of, self.known = self.member, held.sums.reshape(-1)
+        self.count = np.bincount(self.sum_of, minlength=len(self.known))
+        if held is None or total is None:
+            return
+        children, groups = held.sums.shape
+        self.by_group = np.argsort(held.group, kind="stable")
+        place = np.empty_like(self.by_group)
+        place[self.by_group] = np.arange(len(place))
+        order = np.argsort(place[cells], kind="stable")
+        ends = np.concatenate([[0], np.cumsum(self.count[self.by_group])])
+        bounds = np.searchsorted(held.group[self.by_group], np.arange(groups + 1))
+        factors, kept = np.empty((groups, children, children)), np.empty((groups, children), np.bool_)
+        factor_groups(self.rows, order, ends, bounds, factors, kept)
+        self.equations = self.rows, order, ends, bounds, factors, kept
 
     def _sums(self, vector: FloatArray) -> FloatArray:
         """Over the children; (cells,)."""
-        return np.bincount(self.cells, vector, len(self.count))
+        return np.asarray(np.bincount(self.cells, vector, len(self.family.cells)), np.float64)
 
     def _answers(self, vector: FloatArray, held: HeldSums) -> FloatArray:
         """Over the cells of every group; (children x groups)."""
-        return np.bincount(self.member, vector, held.sums.size).reshape(held.sums.shape)
+        return np.asarray(np.bincount(self.member, vector, held.sums.size).reshape(held.sums.shape), np.float64)
 
     def _fit(self, sums: FloatArray, answers: FloatArray, of_cell: FloatArray, of_group: FloatArray) -> None:
         from topdown.projection.histograms.support_kernel import fit
@@ -278,11 +285,14 @@ class _Space:
 
     def multipliers(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Those of the cells' sums (cells,) and of the groups (children x groups) that fit a ``vector`` best."""
-        held = self.family.held
-        if held is None:
-            mean = self._sums(vector) / np.maximum(self.count, 1)
-            return mean if self.summed else np.zeros_like(mean), np.zeros((len(self.free), 0))
-        of_cell, of_group = np.zeros(len(self.count)), np.zeros(held.sums.shape)
+        held, total = self.family.held, self.family.total
+        of_cell = np.zeros(len(self.family.cells))
+        of_group = np.zeros((len(self.free), 0) if held is None else held.sums.shape)
+        if held is None or total is None:
+            mean = np.bincount(self.sum_of, vector, len(self.known)) / np.maximum(self.count, 1)
+            if total is not None:
+                return mean, of_group
+            return of_cell, of_group if held is None else mean.reshape(of_group.shape)
         for _ in range(2):  # the second time what rounding left
             rest = vector - self._spread(of_cell, of_group)
             self._fit(self._sums(rest), self._answers(rest, held), of_cell, of_group)
@@ -292,23 +302,23 @@ class _Space:
         """The part of ``vector`` in this space; it may be written into."""
         from topdown.projection.histograms.support_kernel import centre
 
-        if self.family.held is not None:
+        if self.family.held is not None and self.family.total is not None:
             return vector - self._spread(*self.multipliers(vector))
-        if self.summed:
-            centre(vector, self.cells, self.count)
+        if len(self.known):
+            centre(vector, self.sum_of, self.count)
         return vector
 
     def moved(self, x: FloatArray) -> FloatArray:
         """``x`` (children x cells) on the free cells, changed as little as gives it the sums that are known."""
         total, held, found = self.family.total, self.family.held, x[self.free]
-        if held is None:
-            if total is not None:
-                found += ((total - self._sums(found)) / self.count)[self.cells]
+        if held is None or total is None:
+            if len(self.known):
+                lacking = self.known - np.bincount(self.sum_of, found, len(self.known))
+                found += (lacking / np.maximum(self.count, 1))[self.sum_of]
             return found
         for _ in range(2):
             of_cell, of_group = np.zeros(len(self.count)), np.zeros(held.sums.shape)
-            sums = np.zeros(len(self.count)) if total is None else total - self._sums(found)
-            self._fit(sums, held.sums - self._answers(found, held), of_cell, of_group)
+            self._fit(total - self._sums(found), held.sums - self._answers(found, held), of_cell, of_group)
             found += self._spread(of_cell, of_group)
         return found
 
@@ -379,18 +389,28 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
 
 
 def _begin(family: SupportFamily) -> FloatArray:
-    """Where the search begins: what was measured of the cells themselves, alone, made to add up; and what is known of
-    groups, divided in proportion."""
+    """Where the search begins: what was measured of the cells themselves, alone, made to add up over the children, at a
+    root over the cells of every group."""
     total, held, own = family.total, family.held, family.own
-    if total is None:
-        return np.where(own * np.sqrt(family.single) > 1, own, 0.0) if held is None else np.ones(own.shape)
-    if held is not None:
-        return np.asarray((held.sums / held.of(total[None]))[:, held.group] * total)
-    # Of every cell the projection on the simplex: all free children are lower by the same (Held, Wolfe, Crowder 1974).
-    falling = -np.sort(-own, axis=0)
-    lower = (np.cumsum(falling, axis=0) - total) / np.arange(1, len(own) + 1)[:, None]
+    if total is not None:
+        return _on_simplices(np.where(family.allowed, own, -np.inf), total)
+    if held is None:
+        return np.where(own * np.sqrt(family.single) > 1, own, 0.0)
+    found = np.empty(own.shape)
+    order = np.argsort(held.group, kind="stable")
+    for members in np.split(order, np.cumsum(np.bincount(held.group))[:-1]):
+        sums = held.sums[:, held.group[members[0]]]
+        found[0, members] = _on_simplices(own[0, members][:, None].astype(np.float64), sums)[:, 0]
+    return found
+
+
+def _on_simplices(given: FloatArray, total: FloatArray) -> FloatArray:
+    """The projection of every column of ``given`` on x >= 0 with its sum in ``total``: what is above 0 is lower by the
+    same (Held, Wolfe, Crowder 1974)."""
+    falling = -np.sort(-given, axis=0)
+    lower = (np.cumsum(falling, axis=0) - total) / np.arange(1, len(given) + 1)[:, None]
     last = (falling > lower).sum(axis=0) - 1
-    return np.maximum(own - lower[last, np.arange(own.shape[1])], 0.0)
+    return np.asarray(np.maximum(given - lower[last, np.arange(given.shape[1])], 0.0), np.float64)
 
 
 def _ended(family: SupportFamily, x: FloatArray, sums: FloatArray, of_group: FloatArray, rounds: int) -> Solved:

@@ -75,17 +75,17 @@ def coarse_solve(vector: Any, cells: Any, answers: Any, roots: Any, diagonal: fl
 
 
 @compiled
-def centre(x: Any, cells: Any, count: Any) -> None:
-    """Subtract from every entry of ``x`` the mean of all entries of its cell, of which there are ``count`` (cells,)."""
+def centre(x: Any, sum_of: Any, count: Any) -> None:
+    """Subtract from every entry of ``x`` the mean of all entries of its sum, of which there are ``count`` (sums,)."""
     total = np.zeros(len(count))
-    for e in range(len(cells)):
-        total[cells[e]] += x[e]
-    for e in range(len(cells)):
-        x[e] -= total[cells[e]] / count[cells[e]]
+    for e in range(len(sum_of)):
+        total[sum_of[e]] += x[e]
+    for e in range(len(sum_of)):
+        x[e] -= total[sum_of[e]] / count[sum_of[e]]
 
 
 @compiled
-def factor_groups(children: Any, order: Any, ends: Any, bounds: Any, summed: bool, factors: Any, kept: Any) -> None:
+def factor_groups(children: Any, order: Any, ends: Any, bounds: Any, factors: Any, kept: Any) -> None:
     """The factors of the equations of `fit`, group by group: of their Schur complement on the children, diag(number of
     entries) - sum over the cells of f f' / (number of the cell's entries), f the indicator of its children.
 
@@ -101,9 +101,8 @@ def factor_groups(children: Any, order: Any, ends: Any, bounds: Any, summed: boo
             for i in range(ends[k], ends[k + 1]):
                 one = children[order[i]]
                 matrix[one, one] += 1.0
-                if summed:
-                    for j in range(ends[k], i + 1):
-                        matrix[one, children[order[j]]] -= 1.0 / count
+                for j in range(ends[k], i + 1):
+                    matrix[one, children[order[j]]] -= 1.0 / count
         factor(matrix, kept[g])
 
 
@@ -115,32 +114,29 @@ def fit(
     order: Any,
     ends: Any,
     bounds: Any,
-    summed: bool,
     factors: Any,
     kept: Any,
     of_cell: Any,
     of_group: Any,
 ) -> None:
     """Add to ``of_cell`` (cells by group,) and ``of_group`` (children x groups) such a and b that a_k + b_cg on the
-    entries of the cells k of group g has ``sums`` over the children (cells by group,), where ``summed``, and
-    ``answers`` over the cells of every group (children x groups)."""
+    entries of the cells k of group g has ``sums`` over the children (cells by group,) and ``answers`` over the cells of
+    every group (children x groups)."""
     right = np.empty(len(answers))
     for g in range(len(bounds) - 1):
         right[:] = answers[:, g]
-        if summed:
-            for k in range(bounds[g], bounds[g + 1]):
-                count = ends[k + 1] - ends[k]
-                for i in range(ends[k], ends[k + 1]):
-                    right[children[order[i]]] -= sums[k] / count
+        for k in range(bounds[g], bounds[g + 1]):
+            count = ends[k + 1] - ends[k]
+            for i in range(ends[k], ends[k + 1]):
+                right[children[order[i]]] -= sums[k] / count
         substitute(factors[g], kept[g], right)
         of_group[:, g] += right
-        if summed:
-            for k in range(bounds[g], bounds[g + 1]):
-                left = sums[k]
-                for i in range(ends[k], ends[k + 1]):
-                    left -= right[children[order[i]]]
-                if ends[k + 1] > ends[k]:
-                    of_cell[k] += left / (ends[k + 1] - ends[k])
+        for k in range(bounds[g], bounds[g + 1]):
+            left = sums[k]
+            for i in range(ends[k], ends[k + 1]):
+                left -= right[children[order[i]]]
+            if ends[k + 1] > ends[k]:
+                of_cell[k] += left / (ends[k + 1] - ends[k])
 
 
 @compiled
