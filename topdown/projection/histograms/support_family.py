@@ -25,12 +25,9 @@ from topdown.projection.conditions import Rows
 from topdown.projection.histograms.families import Family, Solved, optimality_of, solve_compiled
 from topdown.projection.histograms.precision_matrices import Gathered
 
-DENSE_CELLS = 600
-"""Families of at most so many cells are solved by the compiled kernel, whose time grows with the cube of the cells."""
-
-DENSE_CELLS_HELD, MOST_DENSE_CELLS = 1_000, 3_000
-"""The same where sums are known, which the kernel holds better; and the most cells of a family that is given to it
-where conjugate gradients do not end."""
+DENSE_CELLS, MOST_DENSE_CELLS = 60, 3_000
+"""Families of at most so many cells are solved by the compiled kernel, whose time grows with the cube of the cells; and
+those of at most so many where conjugate gradients do not end."""
 
 _MOST_QUERIES = 14
 """With more queries there are too many patterns of agreement for a table of them."""
@@ -44,6 +41,9 @@ _LEFT, _LOST = (1e-1, 1e-3, 1e-6, 1e-11), 1e-15
 rounding leaves, as a part of the largest term."""
 
 _MOST_STEPS, _MOST_REFINEMENTS = 2000, 5
+
+_FEW = 8
+"""Of so many cells that are closed and may not be, none is opened again: others are."""
 
 _SOME = 0.3
 """Which part of the cells with a wrong sign changes sides where all of them make no progress."""
@@ -194,7 +194,7 @@ class SupportFamily:
         tabled = len(self.precision) <= _MOST_QUERIES
         if self.total is not None and len(self.own) == 1:
             solved = self._only_child(self.total)
-        elif tabled and size <= (DENSE_CELLS if self.held is None else DENSE_CELLS_HELD):
+        elif tabled and size <= DENSE_CELLS:
             solved = solve_compiled(self.program())
         else:
             try:
@@ -261,6 +261,7 @@ class _Space:
         order = np.argsort(place[cells], kind="stable")
         ends = np.concatenate([[0], np.cumsum(self.count[self.by_group])])
         bounds = np.searchsorted(held.group[self.by_group], np.arange(groups + 1))
+        self.bounds = bounds
         factors, kept = np.empty((groups, children, children)), np.empty((groups, children), np.bool_)
         factor_groups(self.rows, order, ends, bounds, factors, kept)
         self.equations = self.rows, order, ends, bounds, factors, kept
@@ -297,6 +298,14 @@ class _Space:
             rest = vector - self._spread(of_cell, of_group)
             self._fit(self._sums(rest), self._answers(rest, held), of_cell, of_group)
         return of_cell, of_group
+
+    def shift(self, slope: FloatArray, of_cell: FloatArray, of_group: FloatArray) -> None:
+        """Shift multipliers where the free cells leave them open, as `support_kernel.shift_multipliers` does."""
+        from topdown.projection.histograms.support_kernel import shift_multipliers
+
+        if self.family.held is not None and self.family.total is not None:
+            allowed = self.family.allowed
+            shift_multipliers(slope, self.free, allowed, self.by_group, self.bounds, of_cell, of_group)
 
     def centred(self, vector: FloatArray) -> FloatArray:
         """The part of ``vector`` in this space; it may be written into."""
@@ -347,28 +356,45 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
     g, tied, allowed = family.g, family.total is not None, family.allowed
     unit, scale = np.sqrt(family.diagonal), float(np.abs(g).max(initial=1.0))
     x = _begin(family)
-    free = allowed & (x > 0)
+    free, closed, generator = allowed & (x > 0), np.zeros_like(allowed), np.random.default_rng(0)
+    cost = np.zeros(x.shape)
     fewest, patience, stage, rounds = np.iinfo(np.int64).max, _PATIENCE, 0, 0
     while rounds < _MOST_ROUNDS:
         rounds += 1
         space = _Space(family, free)
         begun = space.moved(x)
         lost = space.impossible(begun)
-        if lost.any() and family.held is not None:
-            # All of their cells are free again: then what the parent has can be divided as the groups ask.
-            free = free | (allowed & lost[family.held.group])
+        opened = _FEW
+        while lost.any() and family.held is not None:
+            # The free cells cannot have the groups' sums. Of many cells that were closed some are open again; instead
+            # of few those are opened that cost least, until what the parent has can be divided.
+            inside = lost[family.held.group]
+            back = closed & inside
+            if np.count_nonzero(back) > _FEW:
+                back &= generator.random(free.shape) < 0.5
+                closed = closed & ~back
+            else:
+                shut = allowed & ~free & inside & ~closed
+                price = np.where(shut, cost, np.inf)
+                least = np.partition(price, opened, axis=None)[opened] if opened < price.size else np.inf
+                back = shut & (price <= least) if shut.any() else back
+                opened *= 4
+            free = free | back
             space = _Space(family, free)
             begun = space.moved(x)
+            lost = space.impossible(begun) & back.any()
         x = space.everywhere(_equations(space, g[free], begun, _LEFT[stage] * unit + _LOST * scale))
         slope = family.times(x)
         slope -= g
         sums, of_group = space.multipliers(slope[free])
+        space.shift(slope, sums, of_group)
         pushed = sums if family.held is None else sums + of_group[:, family.held.group]
         most = np.abs(x).max(axis=1, keepdims=True)
         slack = max(_SIGN, _LEFT[stage])
         wrong = free & (x * unit < -slack - _ROUNDING * most * unit)
+        cost = slope - pushed
         terms = np.abs(g) + np.abs(pushed) + family.diagonal * most
-        wrong |= allowed & ~free & (slope - pushed < -slack * unit - _ROUNDING * terms)
+        wrong |= allowed & ~free & (cost < -slack * unit - _ROUNDING * terms)
         count = int(np.count_nonzero(wrong))
         if count == 0:
             if stage == len(_LEFT) - 1:
@@ -381,8 +407,8 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
             patience -= 1
         else:
             # No progress, as where known sums leave multipliers open: only some change, others in every round.
-            wrong &= np.random.default_rng(rounds).random(wrong.shape) < _SOME
-        free = free ^ wrong
+            wrong &= generator.random(wrong.shape) < _SOME
+        closed, free = free & wrong, free ^ wrong
         if tied:
             free |= allowed & ~free.any(axis=0)
     raise ProjectionError(f"a family's program was not solved in {_MOST_ROUNDS} rounds")

@@ -13,6 +13,9 @@ import numpy as np
 from topdown.machine.compiled import compiled
 from topdown.projection.histograms.family_kernel import factor, invert, substitute
 
+_NOTHING = 1e-14
+"""What rounding leaves of a slope, as a part of it."""
+
 
 @compiled
 def apply_queries(
@@ -137,6 +140,55 @@ def fit(
                 left -= right[children[order[i]]]
             if ends[k + 1] > ends[k]:
                 of_cell[k] += left / (ends[k + 1] - ends[k])
+
+
+@compiled
+def shift_multipliers(
+    slope: Any, free: Any, allowed: Any, cells: Any, bounds: Any, of_cell: Any, of_group: Any
+) -> None:
+    """Shift the multipliers of `fit`, ``of_cell`` (cells,) and ``of_group`` (children x groups), where the free entries
+    leave them open, so that no ``slope`` (children x cells) of an ``allowed`` entry that is not ``free`` is below them.
+
+    The children and cells of a group that free entries connect are one part, in which all a_k may rise by as much as
+    all b_c fall. Rises t with t(part of k) - t(part of c) <= slope - a_k - b_c are found as shortest paths (Bellman
+    1958); where there are none, since a cycle of entries would lower the objective, some slopes stay below. ``cells``:
+    by group, whose groups begin at ``bounds`` (groups + 1,).
+    """
+    children = len(free)
+    for g in range(len(bounds) - 1):
+        own = cells[bounds[g] : bounds[g + 1]]
+        part = np.arange(children + len(own))
+        for i in range(len(own)):
+            for c in range(children):
+                if free[c, own[i]]:
+                    one, other = c, children + i
+                    while part[one] != one:
+                        part[one] = part[part[one]]
+                        one = part[one]
+                    while part[other] != other:
+                        part[other] = part[part[other]]
+                        other = part[other]
+                    part[max(one, other)] = min(one, other)
+        for node in range(len(part)):
+            part[node] = part[part[node]]  # a part's number is its least, and lower ones are done
+        rise = np.zeros(len(part))
+        for _ in range(children):
+            changed = False
+            for i in range(len(own)):
+                k, mine = own[i], part[children + i]
+                for c in range(children):
+                    theirs = part[c]
+                    if mine != theirs and allowed[c, k] and not free[c, k]:
+                        most = rise[theirs] + slope[c, k] - of_cell[k] - of_group[c, g]
+                        if rise[mine] > most + _NOTHING * abs(slope[c, k]):
+                            rise[mine] = most
+                            changed = True
+            if not changed:
+                break
+        for i in range(len(own)):
+            of_cell[own[i]] += rise[part[children + i]]
+        for c in range(children):
+            of_group[c, g] -= rise[part[c]]
 
 
 @compiled
