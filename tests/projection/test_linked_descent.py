@@ -17,8 +17,11 @@ from topdown.linked.record_faults import record_faults
 from topdown.linked.universe import LinkedQuery, PublicFigures
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
+from topdown.projection.check.cross_checks import families_again
+from topdown.projection.histograms.families import Sparse
 from topdown.projection.invariants import Contradiction
-from topdown.projection.linked.linked_descent import LinkedProgram, LinkedSolution, linked_down
+from topdown.projection.linked.linked_descent import LinkedFamilies, LinkedProgram, LinkedSolution, linked_down
+from topdown.projection.method import method_named
 
 UNIVERSE = census(races=2, ages=2)
 TIES = KeyedSource(bytes(32))
@@ -67,6 +70,14 @@ def test_nothing_depends_on_who_works(solved: tuple[LinkedProgram, LinkedSolutio
     for one, other in zip(solution.nodes, again.nodes, strict=True):
         assert np.array_equal(one.cells, other.cells)
         assert np.array_equal(one.counts, other.counts)
+
+
+def test_families_are_solved_again_beneath_whole_parents(solved: tuple[LinkedProgram, LinkedSolution]) -> None:
+    program, solution = solved
+    histograms = [Sparse(cells, counts.astype(np.float64)) for cells, counts in solution.nodes]
+    check = families_again(LinkedFamilies(program), method_named("top-down"), histograms, "CLARABEL", TIES)
+    assert check.agrees
+    assert check.nodes > 1
 
 
 def test_units_need_not_be_public() -> None:

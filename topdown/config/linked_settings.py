@@ -293,7 +293,7 @@ class LinkedConfig(DerivationConfig):
                 "schema": self.schemas[name],
                 "recodes": self.recodes.get(name, {}),
                 "zeros": self.zeros.get(name, []),
-                "projection": {**settings["projection"], "cross_check": False},
+                "projection": settings["projection"],
                 "output": {**output, "tables": own},
                 "catalogue": settings["catalogue"],
                 "folder": self.folder,

@@ -11,13 +11,17 @@ import pytest
 from support.linked import SMALL_LINKED, census, schools
 from topdown.config import load_linked
 from topdown.errors import ProjectionError
+from topdown.geography.tree import FloatArray
 from topdown.linked.dealing import NodeCells, dealt
 from topdown.linked.record_faults import record_faults
 from topdown.linked.universe import PublicFigures, Universe
 from topdown.machine.progress import Silent
 from topdown.pipeline.linked.linked_draw import check_linked_tables, draw_linked
 from topdown.pipeline.linked.linked_rehearsal import invented
+from topdown.projection.check import cvxpy_programs
+from topdown.projection.histograms.families import Family
 from topdown.projection.linked.linked_family import LinkedFamily
+from topdown.projection.method import CvxpySolver
 
 
 @pytest.mark.parametrize("universe", [census(races=2, ages=2), census(), schools()], ids=["small", "census", "schools"])
@@ -59,3 +63,16 @@ def test_what_cannot_be_solved_is_refused_before_anything_is_drawn(
         draw_linked(config, tmp_path / "out", held, Silent())
     assert not drawn
     assert [path.name for path in (tmp_path / "out" / "internal").iterdir()] == ["lock"]
+
+
+def test_a_second_solution_that_differs_is_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    solution = cvxpy_programs.family_solution
+
+    def moved(family: Family, solver: CvxpySolver) -> FloatArray:
+        found = solution(family, solver)
+        found[0] += 0.01
+        return found
+
+    monkeypatch.setattr(cvxpy_programs, "family_solution", moved)
+    with pytest.raises(ProjectionError, match="drawn: non_negative: the tree engine and .* differ"):
+        check_linked_tables(load_linked(SMALL_LINKED))

@@ -25,12 +25,14 @@ from topdown.pipeline.derive import Drawn, Projected, write_made
 from topdown.privacy.linked_units import LinkedGuarantee
 from topdown.privacy.plan import Plan
 from topdown.projection.check.certificate import Certificate, require_certificate
-from topdown.projection.check.cross_checks import CrossCheck
+from topdown.projection.check.cross_checks import CrossCheck, families_again, say_agreement
 from topdown.projection.estimate import Estimate
+from topdown.projection.histograms.families import Sparse
 from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.invariants import Contradiction
-from topdown.projection.linked.linked_descent import LinkedProgram, linked_down
+from topdown.projection.linked.linked_descent import LinkedFamilies, LinkedProgram, linked_down
+from topdown.projection.method import method_named
 from topdown.projection.solver_inputs import in_words
 from topdown.release.linked_release import LinkSaid, write_link
 from topdown.release.manifest import Origin
@@ -57,27 +59,36 @@ class LinkedDrawn:
 @dataclass(frozen=True)
 class LinkedSolved:
     """Both tables solved together and whole: the ``releases`` of both by their names, the ``certificate`` of the
-    families' programs, and the leaves' ``rows`` dealt into households."""
+    families' programs, the leaves' ``rows`` dealt into households, and the second solutions of families."""
 
     releases: dict[str, Release]
     certificate: Certificate
     rows: LinkedRows = field(repr=False)
+    checks: Mapping[str, CrossCheck] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, config: LinkedConfig, drawn: LinkedDrawn, counts: SparseCounts, certificate: Certificate, rows: LinkedRows
+        cls,
+        config: LinkedConfig,
+        drawn: LinkedDrawn,
+        counts: SparseCounts,
+        certificate: Certificate,
+        rows: LinkedRows,
+        checks: Mapping[str, CrossCheck] | None = None,
     ) -> LinkedSolved:
         """From the ``counts`` of tagged cells of every node."""
-        names = config.universe.names
-        return cls({name: _release(config, drawn, counts, certificate, name) for name in names}, certificate, rows)
+        releases = {name: _release(config, drawn, counts, certificate, name) for name in config.universe.names}
+        return cls(releases, certificate, rows, checks or {})
 
 
 def solved_together(
-    config: LinkedConfig, drawn: LinkedDrawn, stages: Stages, *, workers: int | None = None
+    config: LinkedConfig, drawn: LinkedDrawn, stages: Stages, *, workers: int | None = None, again: bool = True
 ) -> LinkedSolved:
     """Both tables solved from the root down, whole, and dealt into linked records; the same whoever works.
 
-    Raises `ProjectionError` naming the node where a program has no solution, or where its certificate does not hold.
+    ``again``: whether a sample of the families is solved a second time, where the configuration does not leave it out.
+    Raises `ProjectionError` naming the node where a program has no solution, where its certificate does not hold, or
+    where the second solution differs.
     """
     universe, geography = config.universe, next(iter(drawn.measurements.values())).geography
     measured = [
@@ -100,9 +111,16 @@ def solved_together(
         np.concatenate([node.cells for node in found.nodes]),
         np.concatenate([node.counts for node in found.nodes]),
     )
+    checks, options = dict[str, CrossCheck](), config.projection
+    if again and options.cross_check:
+        with stages.stage("solving families again"):
+            histograms = [Sparse(cells, own.astype(np.float64)) for cells, own in found.nodes]
+            method, stated = method_named(options.method), LinkedFamilies(program)
+            checks["non_negative"] = families_again(stated, method, histograms, options.solver, drawn.ties)
+        say_agreement(stages, checks)
     with stages.stage("dealing persons into households"):
         rows = dealt(universe, enumerate(found.nodes[geography.tree.leaves.start :]))
-    return LinkedSolved.of(config, drawn, counts, found.certificate, rows)
+    return LinkedSolved.of(config, drawn, counts, found.certificate, rows, checks)
 
 
 def publish_linked(
@@ -198,7 +216,7 @@ def _write_table(
     method = config.projection
     estimates["non_negative"] = WholeProjection(method.method, method.weights, solved.certificate)
     again: Future[dict[str, CrossCheck]] = Future()
-    again.set_result({})
+    again.set_result(dict(solved.checks))
     made = Projected(estimates, again, release)
     one = Drawn(measurements, drawn.ties, drawn.plans[name], drawn.origins[name])
     fit = release.fit_for_release

@@ -148,7 +148,7 @@ def _solved(
         )
         for name, one in measured.items()
     }
-    together = solved_together(config, drawn, Silent(), workers=workers).releases
+    together = solved_together(config, drawn, Silent(), workers=workers, again=False).releases
     return measured, {APART: apart, TOGETHER: together}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +22,11 @@ from topdown.machine.parallel import map_ordered
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate, Residuals, certify
-from topdown.projection.histograms.families import Programs, residuals_of_nothing, worst_of_passes
+from topdown.projection.histograms.families import Family, Programs, Sparse, residuals_of_nothing, worst_of_passes
 from topdown.projection.invariants import Contradiction
 from topdown.projection.linked.linked_family import LinkedAnswers, LinkedFamily
 from topdown.projection.linked.whole_family import whole_family
+from topdown.workload import Query
 from topdown.workload.schema import MOST_CELLS
 
 
@@ -68,7 +69,7 @@ class LinkedProgram:
                     raise Contradiction(node, f"the {what} of its children do not add up to its own")
         _ = self.answers
 
-    @property
+    @cached_property
     def answers(self) -> list[LinkedAnswers]:
         """What was measured, level by level."""
         sizes = np.diff(self.tree.level_offsets).tolist()
@@ -86,8 +87,35 @@ class LinkedProgram:
         total: FloatArray | None = None if above is None else above.counts.astype(np.float64)
         own = self.tree.level(index)
         figures = self.figures.at(slice(own.start, own.stop))
-        answers = LinkedAnswers(self.measured[index], own.stop - own.start)
-        return LinkedFamily.of(self.universe, answers, figures, nodes, cells, total)
+        return LinkedFamily.of(self.universe, self.answers[index], figures, nodes, cells, total)
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedFamilies:
+    """The families of a ``program`` as a second solver takes them, which
+    `topdown.projection.check.cross_checks.StatedFamilies` describes."""
+
+    program: LinkedProgram
+    whole_total: bool = False
+
+    @property
+    def tree(self) -> Tree:
+        """The nodes."""
+        return self.program.tree
+
+    @property
+    def cells(self) -> IntArray:
+        """The cells of the root."""
+        return self.program.root_cells()
+
+    def first(self, index: int) -> tuple[Query, ...]:
+        """No query is made non-negative first."""
+        return ()
+
+    def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
+        """The program of the children ``nodes`` of a parent ``above``, with matrices."""
+        parent = None if above is None else NodeCells(above.cells, above.values.astype(np.int64))
+        return self.program.family(index, nodes, parent).dense()
 
 
 class LinkedSolution(NamedTuple):
