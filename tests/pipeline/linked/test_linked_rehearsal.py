@@ -74,5 +74,5 @@ def test_a_second_solution_that_differs_is_refused_before_anything_is_drawn(monk
         return found
 
     monkeypatch.setattr(cvxpy_programs, "family_solution", moved)
-    with pytest.raises(ProjectionError, match="drawn: non_negative: the tree engine and .* differ"):
+    with pytest.raises(ProjectionError, match=r"drawn: non_negative: the tree engine and .* differ"):
         check_linked_tables(load_linked(SMALL_LINKED))
