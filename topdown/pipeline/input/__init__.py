@@ -1,1 +1,1 @@
-"""From the tables that a configuration names to units, confidential counts and limits."""
+"""Reads units, confidential counts and limits from the tables that a configuration names."""

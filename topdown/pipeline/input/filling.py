@@ -1,4 +1,4 @@
-"""Uneven leaves of a table, filled in before its units and counts are looked at."""
+"""Fills in the missing levels of leaves at different depths, before units and counts are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from topdown.wording import shown
 
 
 def filled(table: pa.Table, config: RunConfig) -> pa.Table:
-    """``table`` with a column for every level in which nothing is missing, where ``config`` says fill; else as it is.
+    """``table`` with a column for every level in which no value is missing, if ``config`` asks for this; otherwise
+    unchanged.
 
     Raises `GeographyError` naming the row, as `repeat_down` does, and for codes of another width.
     """
@@ -37,7 +38,7 @@ def filled(table: pa.Table, config: RunConfig) -> pa.Table:
         ]
         parts = [root, *pieces]
     found = repeat_down(parts, levels, by_path=options.separator is not None)
-    # What the root is called is said elsewhere, where no column says it.
+    # If no column names the root, its name is given elsewhere.
     for level, values in list(zip(levels, found, strict=True))[levels[0] not in table.column_names :]:
         if level in table.column_names:
             table = table.set_column(table.column_names.index(level), level, values)

@@ -1,4 +1,4 @@
-"""From the columns that a study groups its units by to a label, and a weight, of every leaf."""
+"""Reads a label and a weight for every leaf from the columns by which a study groups its units."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from topdown.tables.readers import table_columns
 from topdown.wording import column_names, listed, shown, shown_path
 
 MISSING = "missing"
-"""The label of a leaf that has none in the table."""
+"""The label of a leaf without a value in the table."""
 
 MOST_GROUPS = 60
-"""Distinct labels that a grouping may have."""
+"""The largest number of distinct labels of a grouping."""
 
 
 def read_groupings(
@@ -34,10 +34,10 @@ def read_groupings(
     leaf_counts: IntArray,
     totals: IntArray | None = None,
 ) -> Groupings:
-    """The size classes of ``leaf_counts`` (leaves x cells), and what ``study.groups`` asks for, in its order.
+    """The size classes of ``leaf_counts`` (leaves x cells), and the groupings of ``study.groups``, in its order.
 
-    ``totals`` (leaves,): where the cells are answers to queries, which do not add up to them; they have the grouping
-    "size of place" too.
+    ``totals`` (leaves,): given where the cells are answers to queries, which do not add up to the totals; there is then
+    a grouping "size of place", too.
 
     Raises `ConfigError` for a column that the table does not have, one with too many values to group by, a label or an
     order of values that the column does not hold, and weights that are not numbers of 0 or more.
@@ -83,7 +83,7 @@ class _Columns:
                 raise ConfigError(
                     f"study.groups names {shown(name)}; {shown_path(config.input_path)} has {column_names(known)}"
                 )
-        # Where units are named by their path, the identifiers join the levels below the root.
+        # Where units are identified by their path, the identifiers join the levels below the root.
         path = [c for c in levels[1:] if c in known] if options.separator is not None else levels[-1:]
         table = input_table(config, [*path, *wanted, *config.input.chosen_by])
         parts = [as_strings(table[name], f"column {shown(name)}") for name in path]
@@ -110,12 +110,12 @@ class _Columns:
         for leaf, value in zip(self._leaf.tolist(), values, strict=True):
             if leaf >= 0:
                 labels[leaf] = said[MISSING if value is None else value]
-        # Not as they first stand in the table, so that the order of its rows says nothing.
+        # Not in the order of their first rows, so that the order of the table reveals nothing.
         rest = [said[value] for value in sorted(there, key=_by_number_and_letter)]
         return Grouping(tuple(labels), order=tuple(dict.fromkeys([*order, *rest])))
 
     def weighted(self, grouping: Grouping, name: str | None) -> Grouping:
-        """``grouping`` with the weights of the column ``name``; a leaf that is not in the table has none."""
+        """``grouping`` with the weights of the column ``name``; a leaf that is not in the table has no weight."""
         if name is None:
             return grouping
         try:
@@ -141,13 +141,13 @@ class _Columns:
 
 
 def _by_number_and_letter(text: str) -> tuple[bool, list[tuple[bool, int, str]]]:
-    """What sorts "2" before "10", and `MISSING` last."""
+    """A key that sorts "2" before "10", and `MISSING` last."""
     parts = [part for part in re.split(r"([0-9]+)", text) if part]
     return text == MISSING, [(not p.isdecimal(), int(p) if p.isdecimal() else 0, p) for p in parts]
 
 
 def _named(groups: Iterable[GroupOptions]) -> Iterable[str]:
-    """The table's columns that ``groups`` name."""
+    """The columns of the table that ``groups`` name."""
     for group in groups:
         yield from (name for name in group.columns if name != SIZE_CLASS)
         if group.weight is not None:

@@ -1,4 +1,4 @@
-"""From a table with a row per leaf to units and confidential counts."""
+"""Reads units and confidential counts from a table with a row for every leaf."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _counts(config: RunConfig, units: Units, _: None, stages: Stages) -> Counts:
 
 
 def _in_one_piece(table: pa.Table) -> pa.Table:
-    """``table`` with every text column in one piece: of one in several each of its readers would make a copy."""
+    """``table`` with every text column in one piece; each reader of a column in several pieces would copy it."""
     columns = {name: table[name] for name in table.column_names}
     for name, column in columns.items():
         if pa.types.is_string(column.type) and column.nbytes <= np.iinfo(np.int32).max:

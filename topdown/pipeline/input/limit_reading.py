@@ -1,4 +1,4 @@
-"""The public table of limits that a configuration names: read, and held against itself, the schema and the counts."""
+"""Reads the public table of limits of a configuration, and checks it against itself, the schema and the counts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def limits_digest(config: RunConfig) -> str | None:
 def read_limits(config: RunConfig, geography: Geography, schema: Schema) -> AnswerLimits | None:
     """The limits that ``config`` names, None where it names none.
 
-    Raises `DataError` naming the file and the row, or the unit and the query, for what cannot be: a unit, query or
-    answer that is not there, limits that cross by themselves or by what those of other units and queries imply.
+    Raises `DataError` naming the file and the row, or the unit and the query: for an unknown unit, query or answer, and
+    for limits that contradict each other, directly or through those of other units and queries.
     """
     path = config.limits_path
     if path is None or config.bounds is None:
@@ -51,7 +51,9 @@ def read_limits(config: RunConfig, geography: Geography, schema: Schema) -> Answ
 
 
 def require_kept(counts: Counts, limits: AnswerLimits) -> None:
-    """Refuse counts outside their limits, which no release could keep and be near to them. Raises `CountsError`."""
+    """Refuse counts outside of their limits, since a release that satisfies the limits could not be close to them.
+    Raises `CountsError`.
+    """
     for query, (low, high) in limits.by_query.items():
         answers = counts.answers(query, slice(0, counts.geography.n_nodes))
         wrong = np.argwhere((answers < low) | (answers > high))

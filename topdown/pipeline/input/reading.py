@@ -1,4 +1,4 @@
-"""From the configuration's table to a geography and confidential counts."""
+"""Reads the geography and the confidential counts of a configuration's table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from topdown.pipeline.input.unit_reading import (
 from topdown.wording import reason, shown_path
 
 SHAPES = {"leaves": LEAVES, "records": RECORDS, "long": RECORDS, "pl94": REDISTRICTING}
-"""How tables are read, by what their rows are (`topdown.config.table_settings.ROWS`)."""
+"""How tables are read, by the kind of their rows (`topdown.config.table_settings.ROWS`)."""
 
 
 def read_input(
@@ -38,13 +38,13 @@ def read_input(
 ) -> tuple[Geography, Counts]:
     """The geography and the confidential counts of ``config``'s table.
 
-    Where there is a public list of units the geography is that list's, or the spine that ``config`` makes of it, and a
-    unit without a row in the table has counts of 0. Units are read first. ``before_counts``: what is called then,
-    before a count is read, with the geography and the bytes that are held until the counts are read; it may refuse.
-    Cells that are sums of other cells, and units that are sums of their siblings, are refused unless ``config`` calls
-    them disjoint. How many rows were read is said of tables with a row for every unit that is published, and of no
-    other: of records, and of a table that may lack units of a list, it is confidential. Raises `DataError`
-    (`GeographyError`, `CountsError`) with the node, the level, the value and the remedy.
+    If there is a public list of units the geography is made from it, or is the spine that ``config`` makes of it, and a
+    unit without a row in the table has counts of 0. Units are read first. ``before_counts``: called before any count is
+    read, with the geography and the number of bytes that are in use until the counts are read; it may raise an error.
+    Cells that are sums of other cells, and units that are sums of their siblings, are refused unless ``config``
+    declares them disjoint. The number of rows is printed only for tables with a row for every published unit; for
+    records, and for a table that may lack units of a list, it is confidential. Raises `DataError` (`GeographyError`,
+    `CountsError`) with the node, the level, the value and the remedy.
     """
     stages, shape = stages or Silent(), SHAPES[config.input.rows]
     opened = shape.opened(config, stages)

@@ -1,4 +1,6 @@
-"""From a table with many rows per leaf, records or long, to units and confidential counts: its batches read twice."""
+"""Reads units and confidential counts from a table with many rows per leaf, records or long, in two passes over its
+batches.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ _UNITS_AT_ONCE = 1 << 20
 def unit_rows(config: RunConfig, identifiers: Sequence[str], names: Sequence[str]) -> pa.Table:
     """One row for every unit of the table: its ``identifiers`` and ``names``.
 
-    Raises `GeographyError` for a unit that rows call by two names.
+    Raises `GeographyError` for a unit with two names.
     """
     wanted = list(dict.fromkeys([*identifiers, *names]))
     others = [name for name in wanted if name not in identifiers]
@@ -52,7 +54,8 @@ def unit_rows(config: RunConfig, identifiers: Sequence[str], names: Sequence[str
         )
         if sum(one.num_rows for one in held) > most:
             held = [_each_once(pa.concat_tables(held))]
-            most = max(_UNITS_AT_ONCE, 2 * held[0].num_rows)  # of many units each is so taken up few times
+            # The limit is doubled, so that many units are merged only a few times.
+            most = max(_UNITS_AT_ONCE, 2 * held[0].num_rows)
     found = _each_once(pa.concat_tables(held))
     units = found.group_by(list(identifiers)).aggregate([(name, how) for name in others for how in ("min", "max")])
     for name in others:
@@ -102,12 +105,13 @@ def _counts(config: RunConfig, units: Units, _: None, __: Stages) -> Counts:
 
 
 _COUNT_WORDS = ("count", "counts", "n", "freq", "frequency", "cases", "persons", "people", "population", "pop")
-"""What a column is called that says how many records a row stands for."""
+"""Usual names of columns with the number of records that a row stands for."""
 
 
 def _require_no_counts(config: RunConfig, used: Sequence[str]) -> None:
-    """Refuse a table of records with a column that counts more than one in a row: each row would count as one record,
-    and its noise would protect one where it stands for many. Raises `DataError`."""
+    """Refuse a table of records that has a column of counts above 1: each row would count as one record, and the noise
+    would protect one record where the row stands for many. Raises `DataError`.
+    """
     known = table_columns(config.input_path, config.input.form)
     for name in known:
         if name in used or name.lower() not in _COUNT_WORDS:
@@ -127,7 +131,7 @@ def _require_no_counts(config: RunConfig, used: Sequence[str]) -> None:
 
 
 def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The columns ``wanted`` of the rows that are chosen, as they are meant (`as_said`), batch by batch."""
+    """The columns ``wanted`` of the chosen rows, converted by `as_said`, batch by batch."""
     path, by = require_file(config.input_path), config.input.chosen_by
     columns = list(dict.fromkeys([*wanted, *by]))
     rows = 0
@@ -144,4 +148,4 @@ def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.Reco
 
 
 RECORDS = InputShape(require_input_columns, _units, _counts, file_or_folder_digest)
-"""A row for every record, or, with a column of counts, for every unit and category; its batches read twice."""
+"""A row for every record, or, with a column of counts, for every unit and category; its batches are read twice."""

@@ -1,4 +1,4 @@
-"""From a redistricting file (P.L. 94-171) that a configuration names to its geography and confidential counts."""
+"""Reads the geography and the confidential counts of a redistricting file (P.L. 94-171) that a configuration names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COUNT = "count"
 
 
 def file_of(config: RunConfig, stages: Stages) -> Redistricting:
-    """The redistricting file of ``config``; ``stages`` is told where it holds a part of its units.
+    """The redistricting file of ``config``; ``stages`` is told if it has only a part of its units.
 
     Raises `ConfigError` for attributes that the file does not have, `DataError` and `GeographyError` as `read_pl94`
     does.
@@ -50,8 +50,9 @@ def units_of(config: RunConfig, file: Redistricting) -> Units:
 def counts_of(config: RunConfig, units: Units, file: Redistricting, _: Stages) -> Counts:
     """The file's counts for ``units``, which are its own or a public list's, where it may lack some.
 
-    Of all attributes the 2,016 cells of `Redistricting.persons`, of voting age, Hispanic origin and race the 252 of
-    `Redistricting.histogram`. Raises `CountsError` for a file that contradicts itself, or a unit that is not listed.
+    With all attributes these are the 2,016 cells of `Redistricting.persons`; with voting age, Hispanic origin and race
+    the 252 cells of `Redistricting.histogram`. Raises `CountsError` for a file that contradicts itself, or a unit that
+    is not listed.
     """
     schema, cells, geography = config.schema_of_cells, tuple(config.input.cells), units.geography
     counts = _histogram_of(schema)(file)
@@ -79,7 +80,7 @@ def _histogram_of(schema: Schema) -> Callable[[Redistricting], Counts]:
 
 
 def _rows(counts: Counts, schema: Schema) -> pa.RecordBatch:
-    """The cells of the leaves that have records, one a row."""
+    """The cells with records of the leaves, one in each row."""
     leaves = counts.geography.tree.leaves
     unit, cell = np.nonzero(counts.values[leaves])
     columns = {counts.geography.levels[-1]: counts.geography.identifiers.take(pa.array(leaves.start + unit))}
@@ -90,4 +91,4 @@ def _rows(counts: Counts, schema: Schema) -> pa.RecordBatch:
 
 
 REDISTRICTING = InputShape(file_of, units_of, counts_of, redistricting_layout.digest)
-"""A redistricting file, whose units and attributes are known."""
+"""A redistricting file, which has its own units and attributes."""

@@ -1,4 +1,4 @@
-"""The decisions that a study follows: funds, thresholds and rules, with the columns and areas that rules name."""
+"""Reads the decisions of a study: funds, thresholds and rules, with the columns and areas that rules name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from topdown.wording import listed, shown, shown_path
 
 
 def read_fund(config: StudyConfig, followed: Followed) -> FundShare:
-    """The fund that is shared out in proportion to a cell. Raises `ConfigError` for an unknown one."""
+    """The fund that is allocated in proportion to a cell. Raises `ConfigError` for an unknown cell."""
     named = config.study.fund
     if named is None:
         return FundShare(None if followed.are_cells else followed.labels[0])
@@ -36,8 +36,9 @@ def read_fund(config: StudyConfig, followed: Followed) -> FundShare:
 
 
 def read_thresholds(config: StudyConfig, geography: Geography, followed: Followed) -> list[Threshold]:
-    """The thresholds, whose cells may be typed as `Followed.answer` takes them. Raises `ConfigError` for an unknown
-    cell or level."""
+    """The thresholds; their cells may be written in any way that `Followed.answer` accepts. Raises `ConfigError` for an
+    unknown cell or level.
+    """
     return [_threshold(one, geography, followed) for one in config.study.thresholds]
 
 
@@ -57,10 +58,10 @@ def _level(geography: Geography, name: str | None, where: str) -> Level | None:
 
 
 def read_rules(config: StudyConfig, geography: Geography, followed: Followed) -> list[Rule]:
-    """The rules of ``study.rules``, each tried on the counts' shape with zeros, so that nothing fails later.
+    """The rules of ``study.rules``. Each is tried on zeros in the shape of the counts, so that it does not fail later.
 
-    Raises `ConfigError` for names that are neither cells, sums nor columns, for two rules of one name, and `DataError`
-    for columns and areas that do not fit the units.
+    Raises `ConfigError` for names that are neither cells, sums nor columns, for two rules with one name, and
+    `DataError` for columns and areas that do not fit the units.
     """
     found: list[Rule] = []
     for number, options in enumerate(config.study.rules, 1):
@@ -111,11 +112,12 @@ def _rules(folder: Path, options: RuleOptions, geography: Geography, followed: F
 
 
 def _typed(texts: Iterable[str], followed: Followed, known: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The names in expressions that are typed for an answer in another way than it is called, as sums of that one."""
+    """Names in expressions that stand for an answer but are written differently, as sums of that answer."""
     names = {name for text in texts if text for name in Expression.parse(text).names}
     found: dict[str, tuple[str, ...]] = {}
     for name in names.difference(known, followed.labels):
-        with suppress(ConfigError):  # what is no answer is refused with all that there is, when the rule is tried
+        # An unknown answer is refused when the rule is tried, with the list of all answers.
+        with suppress(ConfigError):
             found[name] = (followed.answer(name, "study.rules"),)
     return found
 

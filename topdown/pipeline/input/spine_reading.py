@@ -1,4 +1,4 @@
-"""From public tables of areas to the tree that noise is measured on."""
+"""Makes the tree on which noise is measured from public tables of areas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topdown.wording import reason, shown, shown_path
 
 
 def with_spine(geography: Geography, config: RunConfig) -> Geography:
-    """The tree that noise is measured on where ``geography`` is published: ``geography`` itself, or the spine that
+    """The tree on which noise is measured for the published ``geography``: ``geography`` itself, or the spine that
     ``config`` describes.
 
     Raises `ConfigError` for levels that do not nest or are not known, and for a spine of the confidential table,
@@ -42,13 +42,13 @@ def read_areas(config: RunConfig, geography: Geography) -> list[Assignment]:
 
 
 def area_paths(config: RunConfig) -> dict[str, Path]:
-    """The tables of areas of the spine that ``config`` describes, by kind."""
+    """The paths of the tables of areas of the spine that ``config`` describes, by kind."""
     options = config.geography.spine
     return {} if options is None else {kind: config.path_of(path) for kind, path in options.areas.items()}
 
 
 def require_not_confidential(config: RunConfig, name: str, path: Path) -> None:
-    """Refuse the confidential table as the public one at ``path`` that is called ``name``. Raises `ConfigError`."""
+    """Refuse the confidential table as the public one at ``path``, which ``name`` sets. Raises `ConfigError`."""
     if path.exists() and config.input_path.exists() and path.samefile(config.input_path):
         raise ConfigError(
             f"{name} {shown_path(path)} is the confidential table, and a spine is made of public facts; give a table "

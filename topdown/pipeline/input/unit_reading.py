@@ -1,4 +1,4 @@
-"""From a table's columns to the units of a geography, for every kind of rows."""
+"""Reads the units of a geography from the columns of a table, for every kind of rows."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from topdown.wording import shown, shown_path, unquoted
 
 
 class Units(NamedTuple):
-    """The units of a run: their ``geography``, and the ``path``, the columns that identify a row's leaf; ``read``: what
-    of these was read already and is held until the counts are."""
+    """The units of a run: their ``geography``; ``path``, the columns that identify a row's leaf; ``read``, those of
+    these columns that were read already and are in memory until the counts are read.
+    """
 
     geography: Geography
     path: Sequence[str]
@@ -45,11 +46,11 @@ class Units(NamedTuple):
 
 
 class InputShape(NamedTuple):
-    """How tables are read whose rows are of one kind.
+    """How tables with one kind of rows are read.
 
-    ``opened``: looks into the file and refuses what it cannot be, before anything is read; what it returns the others
-    are given. ``units``: those of the table itself, where there is no public list of them. ``counts``: the counts of
-    these, or of listed ones. ``digest``: of the file's content.
+    ``opened``: opens the file and refuses an unsuitable one before anything is read; its result is passed to the
+    others. ``units``: reads the units of the table itself, where there is no public list. ``counts``: reads the counts
+    of these units, or of listed ones. ``digest``: of the file's content.
     """
 
     opened: Callable[[RunConfig, Stages], Any]
@@ -64,7 +65,7 @@ def file_or_folder_digest(path: Path) -> str:
 
 
 def require_input_columns(config: RunConfig, _: Stages | None = None) -> None:
-    """Refuse a table that lacks a column that is counted, or by which rows are chosen. Raises `DataError`."""
+    """Refuse a table that lacks a counted column, or a column by which rows are chosen. Raises `DataError`."""
     wanted = present(config, config.input_path, [*config.counted_columns, *config.input.chosen_by])
     known = table_columns(config.input_path, config.input.form) if config.input.labels else []
     for name in config.input.labels:
@@ -87,7 +88,7 @@ def geography_of(table: pa.Table, config: RunConfig) -> Geography:
 
 
 def _beneath(root: str | None, table: pa.Table, config: RunConfig) -> Geography:
-    """The geography of ``table``'s units beneath a ``root``, None where a column of its level says what it is."""
+    """The geography of ``table``'s units beneath a ``root``; None where a column of its level names it."""
     options = config.geography
     if options.fill is not None and options.widths is not None:
         return Geography.from_table(table, options.level_names, root=root or DEFAULT_ROOT, name=options.names)
@@ -112,8 +113,8 @@ def _beneath(root: str | None, table: pa.Table, config: RunConfig) -> Geography:
 def _named(
     geography: Geography, level: str, width: int, codes: pa.ChunkedArray, names: pa.ChunkedArray, column: str
 ) -> Geography:
-    """``geography`` with the names that rows give to the units of an inner ``level``, by the beginnings of their codes.
-    Raises `GeographyError` for a unit that they call by two names.
+    """``geography`` with the names that rows give to the units of an inner ``level``, by the prefixes of their codes.
+    Raises `GeographyError` for a unit with two names.
     """
     units = pa.table(
         {"unit": pc.utf8_slice_codeunits(codes, 0, width), "name": as_text(names, f"column {shown(column)}")}
@@ -134,10 +135,11 @@ def _named(
 
 
 def _root(table: pa.Table, config: RunConfig) -> tuple[str | None, str | None]:
-    """What identifies the root and, where a column of its level has its name, the name.
+    """The identifier of the root and, where a column of its level has it, its name.
 
-    The configuration says it, or the column, which may not contradict it: where all codes of the level below begin with
-    what the configuration says, that is the root's code, and what the column says its name (37 and North Carolina).
+    The identifier is given by the configuration, or by the column, which may not contradict it. If all codes of the
+    level below begin with the configuration's value, that value is the root's code, and the column's value its name (37
+    and North Carolina).
     """
     options = config.geography
     level = root_column(config)
@@ -164,7 +166,8 @@ def _root(table: pa.Table, config: RunConfig) -> tuple[str | None, str | None]:
     name = str(said[0].as_py())
     if options.root in (None, name):
         return name, None
-    if name.removesuffix(".0") == options.root:  # a code that was kept as a number
+    # A code that was stored as a number.
+    if name.removesuffix(".0") == options.root:
         return options.root, options.root
     below = identifier_columns(config)[0 if options.levels is None else min(1, len(options.levels) - 1)]
     codes = pc.unique(as_text(table[below], f"column {shown(below)}").drop_null())
@@ -224,8 +227,8 @@ def identifier_columns(config: RunConfig) -> list[str]:
 
 
 def present(config: RunConfig, path: Path, wanted: Sequence[str]) -> list[str]:
-    """``wanted``, each once, without what the table may lack: the root's column; those by which rows are chosen are
-    missed later.
+    """``wanted``, each once, without columns that the table may lack: the root's, and those by which rows are chosen,
+    which are checked later.
     """
     known = set(table_columns(path, config.input.form if path == config.input_path else PLAIN))
     dispensable = {root_column(config), *config.input.chosen_by}
@@ -233,13 +236,13 @@ def present(config: RunConfig, path: Path, wanted: Sequence[str]) -> list[str]:
 
 
 def root_column(config: RunConfig) -> str:
-    """The column that may say what the root is called."""
+    """The column that may name the root."""
     options = config.geography
     return options.root_level if options.levels is None else options.levels[0]
 
 
 def rows_chosen(table: pa.Table, config: RunConfig) -> pa.Array | None:
-    """Which rows of ``table`` input.where and input.leave_out choose; None where they are all taken."""
+    """Which rows of ``table`` input.where and input.leave_out choose; None for all."""
     found = None
     for name, value in config.input.where.items():
         one = pc.fill_null(pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value), False)
@@ -253,8 +256,9 @@ def rows_chosen(table: pa.Table, config: RunConfig) -> pa.Array | None:
 
 
 def as_said(table: pa.Table, config: RunConfig) -> pa.Table:
-    """``table`` with codes, labels and numbers as the configuration says that they are meant: codes have their zeros
-    (input.pad_zeros), values their labels (input.labels), and counts no marks (input.decimal, input.thousands)."""
+    """``table`` with codes, labels and numbers converted as the configuration says: codes get their zeros
+    (input.pad_zeros), values their labels (input.labels), and counts lose their marks (input.decimal, input.thousands).
+    """
     table_input = config.input
     for name, width in table_input.pad_zeros.items():
         if name in table.column_names:
@@ -286,8 +290,9 @@ def _replaced(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 
 def input_table(config: RunConfig, wanted: Sequence[str]) -> pa.Table:
-    """The columns ``wanted`` of the confidential table, as far as it may not lack them; the rows that are chosen, as
-    they are meant (`as_said`)."""
+    """The columns ``wanted`` of the confidential table, except those that it may lack; the chosen rows, converted by
+    `as_said`.
+    """
     path = config.input_path
     table = read_table(path, present(config, path, wanted), form=config.input.form)
     for name in config.input.chosen_by:
@@ -302,7 +307,7 @@ def input_table(config: RunConfig, wanted: Sequence[str]) -> pa.Table:
 
 
 def require_rows(table: pa.Table, config: RunConfig) -> None:
-    """Refuse what is left where no row is chosen. Raises `DataError`."""
+    """Refuse a choice of rows that leaves none. Raises `DataError`."""
     if not table.num_rows:
         said = [f"{unquoted(name)} = {shown(value)}" for name, value in config.input.where.items()]
         raise DataError(
@@ -314,8 +319,8 @@ def require_rows(table: pa.Table, config: RunConfig) -> None:
 
 @contextmanager
 def rows_by_line(config: RunConfig, *, of_file: bool = True) -> Iterator[None]:
-    """Errors about a row of the confidential table name its line in the file, whichever rows were chosen; where the
-    rows are not ``of_file`` but of units that were gathered from it, none.
+    """Errors about a row of the confidential table name its line in the file, whichever rows were chosen; none where
+    the rows are not ``of_file`` but of units that were collected from it.
     """
     try:
         yield
@@ -334,13 +339,14 @@ def rows_by_line(config: RunConfig, *, of_file: bool = True) -> Iterator[None]:
 
 
 def require_memory_for_units_of(path: Path, config: RunConfig) -> None:
-    """Refuse a table whose units alone, however short their names, need more memory than there is."""
+    """Refuse a table whose units need more memory than is available even with the shortest names."""
     require_file(path)
-    # Of rows that are chosen, and of units that have many, nobody knows how many there will be.
+    # The number of units is not known where rows are chosen, or where units have many rows.
     by_row = path == config.units_path or (config.input.kind.of_leaf == 1 and not config.input.chosen_by)
     if by_row:
         try:
             rows = extent_of(path, [], config.input.form if path == config.input_path else PLAIN).rows
         except UNREADABLE:
-            return  # what is wrong with the file is for the reader to say
+            # Errors in the file are reported by its reader.
+            return
         require_memory_for_units(config, rows, len(identifier_columns(config)))
