@@ -29,15 +29,16 @@ from topdown.linked.universe import Universe
 from topdown.machine.files import file_digest, whole_folder
 from topdown.microdata.previous_output import INVENTORY, aside
 from topdown.release.manifest import MALFORMED
+from topdown.release.partition import GEOGRAPHY
 from topdown.release.whole_counts import Release
 from topdown.tables.geography_table import geography_batches, read_geography
+from topdown.tables.output_formats import part_name
 from topdown.tables.tidy import named_failures, write_json, write_parquet
 from topdown.wording import FETCH, listed, shown, shown_path
 from topdown.workload.schema import Schema
 
 _VERSION = "1.0"
-_GEOGRAPHY = "geography.parquet"
-_PART = "part-00000.parquet"
+_PART = part_name(0)
 _ROWS_PER_GROUP = 1 << 20
 _KEY, _UNIT = "household", "geoid"
 STATEMENT = (
@@ -150,7 +151,7 @@ def write_linked(directory: str | Path, microdata: LinkedMicrodata) -> Path:
     marks = {"statement": STATEMENT, "fit for release": str(microdata.description.fit), "schema version": _VERSION}
     tables = {universe.names[0]: _household_rows(microdata), universe.names[1]: _person_rows(microdata)}
     with named_failures(directory), whole_folder(directory, aside=aside(directory)) as staging:
-        files = [staging / _GEOGRAPHY]
+        files = [staging / GEOGRAPHY]
         write_parquet(files[0], geography_batches(microdata.geography), marks)
         for name, table in tables.items():
             (staging / name).mkdir()
@@ -265,7 +266,7 @@ def read_linked(directory: str | Path) -> LinkedMicrodata:
         raise DataError(
             f"{shown_path(directory / INVENTORY)}: says no universe of both tables: {error}; {FETCH}"
         ) from None
-    geography = read_geography(directory / _GEOGRAPHY)
+    geography = read_geography(directory / GEOGRAPHY)
     homes = _read(directory / universe.names[0] / _PART, [_KEY, _UNIT, *universe.households.names])
     persons = _read(directory / universe.names[1] / _PART, [_KEY, _UNIT, *universe.persons.names])
     names = [shown_path(directory / name) for name in universe.names]
@@ -315,7 +316,7 @@ def _read(path: Path, columns: list[str]) -> pa.Table:
 def _leaves(table: pa.Table, geography: Geography, what: str) -> IntArray:
     nodes = geography.index_of(table[_UNIT].combine_chunks())
     if (nodes < geography.tree.leaves.start).any():
-        raise DataError(f"{what}: a unit is no leaf of {_GEOGRAPHY}; {FETCH}")
+        raise DataError(f"{what}: a unit is no leaf of {GEOGRAPHY}; {FETCH}")
     return np.asarray(nodes - geography.tree.leaves.start, np.int64)
 
 

@@ -19,12 +19,13 @@ from typing import Any
 from topdown.errors import ConfigError, DataError, TopdownError
 from topdown.machine.files import file_digest
 from topdown.machine.system import sync_folder
+from topdown.tables.output_formats import ANY_PART
 from topdown.wording import reason, shown, shown_path
 
 # Readers of a directory of Parquet files skip files whose names begin with an underscore.
 INVENTORY = "_manifest.json"
-_PART = re.compile(r"part-\d{5}\.parquet")
-_LEFT_BY_A_KILL = re.compile(rf"part-\d{{5}}\.parquet|{re.escape(INVENTORY)}(\.partial)?|\.scattered(/\d+)?")
+_PART = re.compile(re.escape(ANY_PART).replace(r"\*", r"\d{5}"))
+_LEFT_BY_A_KILL = re.compile(rf"{_PART.pattern}|{re.escape(INVENTORY)}(\.partial)?|\.scattered(/\d+)?")
 _LARGEST_MANIFEST = 1 << 26
 _MOVE_IT = "move it away, or give another directory"
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topdown.errors import DataError
+from topdown.tables.output_formats import ANY_PART
 from topdown.wording import shown, shown_path
 from topdown.workload.schema import Schema
 
@@ -45,9 +46,9 @@ def recounted(
     place = np.empty(schema.shape, dtype=np.int64)
     place[tuple(schema.codes(cells).T)] = np.arange(len(cells))
     weights = [int(w) for w in np.cumprod((1, *schema.shape[:0:-1]))[::-1]]
-    paths = sorted(directory.glob("part-*.parquet"))
+    paths = sorted(directory.glob(ANY_PART))
     if not paths:
-        raise DataError(f"{shown_path(directory)} contains no part-*.parquet; give the directory of the microdata")
+        raise DataError(f"{shown_path(directory)} contains no {ANY_PART}; give the directory of the microdata")
     columns = ["geoid", *schema.names]
     for path in paths:
         with pq.ParquetFile(path, read_dictionary=columns) as file:

@@ -35,6 +35,7 @@ from topdown.microdata.recount import as_schema, recounted
 from topdown.microdata.space import require_countable, require_space
 from topdown.noise import SecureSource, Source
 from topdown.release.whole_counts import Release
+from topdown.tables.output_formats import part_name
 from topdown.tables.readers import require_encodable
 from topdown.tables.tidy import write_json
 from topdown.wording import FAILED, reason, shown, shown_path
@@ -241,7 +242,7 @@ def _write_parts(layout: RecordLayout, source: Source, folder: Path, *, fit: boo
     marks = {"statement": STATEMENT, "fit for release": str(fit), "schema version": _SCHEMA_VERSION}
     paths = []
     for number, blocks in enumerate(parts):
-        paths.append(folder / f"part-{number:05d}.parquet")
+        paths.append(folder / part_name(number))
         with part_writer(paths[-1], layout) as writer:
             for block in blocks:
                 writer.write_batch(batch(block, layout))

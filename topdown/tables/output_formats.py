@@ -63,6 +63,15 @@ def names_of(stem: str, *, text: bool = True) -> tuple[str, ...]:
     return tuple(stem + one.ending for one in (PARQUET, CSV)[: 1 + text])
 
 
+ANY_PART = f"part-*{PARQUET.ending}"
+"""A pattern of the names that `part_name` gives."""
+
+
+def part_name(number: int) -> str:
+    """The name of one file, by its ``number``, of a table in a folder of Parquet files."""
+    return ANY_PART.replace("*", f"{number:05d}")
+
+
 def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, str], among: Sequence[OutputFormat]) -> None:
     """Write ``frame`` without its index in the format of ``path``. Raises as `format_of`, and `OSError`."""
     format_of(path, among).write(path, frame_batches(frame), metadata, False)
