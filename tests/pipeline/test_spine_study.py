@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,7 +120,7 @@ def test_distances_are_from_the_normal_law_of_least_squares(errors: pd.DataFrame
     assert high == pytest.approx(wanted[far].mean(), rel=0.15)
 
 
-def test_the_report_has_units_and_areas_as_levels(folder: Path) -> None:
+def test_the_report_has_units_and_areas_as_levels(folder: Path, errors: pd.DataFrame) -> None:
     summary = json.loads((folder / "output/internal/summary.json").read_text())
     rows = {row["level"]: row for row in summary["overview"] if row["method"] == "gls"}
     assert list(rows) == [*reversed(KINDS), "block", "block group", "tract", "county", "state"]
@@ -129,6 +130,19 @@ def test_the_report_has_units_and_areas_as_levels(folder: Path) -> None:
     assert summary["levels"] == ["state", "county", "tract", "block group", "block"]
     assert "senate x county" in " ".join(summary["privacy"].split())
     page = (folder / "output/internal/report.html").read_text(encoding="utf-8")
+    found = re.search('id="data">(.*?)</script>', page, re.S)
+    assert found is not None
+    nodes = json.loads(found[1])["nodes"]
+    assert nodes["levels"] == ["state", "county", "tract", "block group", "block", *KINDS]
+    assert len(nodes["geoid"]) == nodes["all_rows"] == len(errors) / len(METHODS.split(","))
+    gls = errors[errors["method"] == "gls"]
+    assert nodes["geoid"] == gls["geoid"].tolist()
+    assert [nodes["levels"][level] for level in nodes["level"]] == gls["level"].tolist()
+    assert nodes["truth"] == gls["truth"].tolist()
+    assert nodes["against"] == "expected"
+    assert nodes["methods"]["gls"]["bias"] == pytest.approx(gls["bias"].tolist(), rel=1e-3)
+    areas = sum(gls["level"].isin(KINDS))
+    assert nodes["published"]["count"][-areas:] == [None] * areas
     assert "W1 to expected" in page
     assert "with the exact variance of least squares" in page
     coverage = pd.read_parquet(folder / "output/internal/coverage.parquet")
