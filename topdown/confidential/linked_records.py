@@ -42,8 +42,16 @@ from topdown.workload.schema import Attribute, Schema
 
 
 @dataclass(frozen=True)
+class CodedAttribute:
+    """An attribute whose table has codes: their ``column``, and by category its ``codes``."""
+
+    column: str
+    codes: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
 class LinkedColumns:
-    """Which columns of the tables say what; attributes are columns of their own names.
+    """Which columns of the tables say what; attributes are columns of their own names, but for those that are coded.
 
     Args:
         geoid: those whose path, joined by ``separator``, is the leaf; the same in every table.
@@ -51,6 +59,8 @@ class LinkedColumns:
         count: of long tables, how many a row stands for; None: each row is one.
         units: of the table of what is public, how many units a leaf has; None where no units are told.
         facilities: of that table, by the name of a facility how many there are; one that is not named has its own name.
+        coded: by table and attribute those that have codes.
+        where: by table and column the values of the rows that are counted; others are left out.
     """
 
     geoid: tuple[str, ...] = ("geoid",)
@@ -59,6 +69,21 @@ class LinkedColumns:
     count: str | None = None
     units: str | None = "units"
     facilities: Mapping[str, str] = field(default_factory=dict)
+    coded: Mapping[str, Mapping[str, CodedAttribute]] = field(default_factory=dict)
+    where: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+
+    def read(self, given: Any, name: str, schema: Schema, wanted: Sequence[str]) -> pa.Table:
+        """The ``wanted`` columns and the attributes of ``schema`` of the table called ``name``, a frame or the path of
+        a table, of the rows that are counted. Raises `CountsError` for a code that no category has."""
+        coded, where = self.coded.get(name, {}), self.where.get(name, {})
+        attributes = [coded[one].column if one in coded else one for one in schema.names]
+        table = _table(given, [*wanted, *attributes, *where])
+        for key, values in where.items():
+            table = table.filter(pc.is_in(as_strings(column(table, key), f"column {shown(key)}"), pa.array(values)))
+        found = {one: table[one] for one in (*wanted, *(one for one in schema.names if one not in coded))}
+        for one, own in coded.items():
+            found[one] = _decoded(as_strings(column(table, own.column), f"column {shown(own.column)}"), one, own)
+        return pa.table(found)
 
 
 def count_linked_records(
@@ -78,13 +103,13 @@ def count_linked_records(
     attributes, a person in no household and no facility; and as `LinkedCounts.of_leaves`.
     """
     require_countable(universe, geography)
-    with _rows_of(universe.names[0]):
-        table = _table(households, [columns.household, *columns.geoid, *universe.households.names])
+    with _rows_of(universe.names[0], columns):
+        table = columns.read(households, universe.names[0], universe.households, [columns.household, *columns.geoid])
         key = _keys(table, columns.household)
         _require_each_once(key)
         leaf, cell = _located(table, universe.households, geography, columns)
-    with _rows_of(universe.names[1]):
-        table = _table(persons, [columns.household, *columns.geoid, *universe.persons.names])
+    with _rows_of(universe.names[1], columns):
+        table = columns.read(persons, universe.names[1], universe.persons, [columns.household, *columns.geoid])
         of = _households_of(_keys(table, columns.household, some_missing=True), key, universe)
         whose, person = _located(table, universe.persons, geography, columns)
     _refuse_faults(universe, geography, LinkedRows(leaf, cell, whose, person, of))
@@ -131,9 +156,9 @@ def count_linked_tables(
         (universe.names[0], households, universe.households),
         (universe.names[1], persons, universe.persons),
     ):
-        with _rows_of(name):
+        with _rows_of(name, columns):
             counted = [] if columns.count is None else [columns.count]
-            read = _table(table, [*columns.geoid, *schema.names, *counted])
+            read = columns.read(table, name, schema, [*columns.geoid, *counted])
             leaf, cell = _located(read, schema, geography, columns)
             times = np.ones(len(leaf), np.int64)
             if columns.count is not None:
@@ -202,7 +227,7 @@ def read_public_units(
         return PublicFigures(None, np.zeros((geography.n_leaves, 0), np.int64))
     names = [*([] if columns.units is None else [columns.units]), *(columns.facilities.get(k, k) for k in counted)]
     found = np.zeros((geography.n_leaves, len(names)), np.int64)
-    with _rows_of("the table of what is public"):
+    with _rows_of("the table of what is public", columns):
         read = _table(table, [*columns.geoid, *names])
         nodes = nodes_of_rows(read, geography, columns.geoid, columns.separator)
         again = np.ones(len(nodes), bool)
@@ -275,8 +300,9 @@ def _ppmf_records(path: Path, wanted: PpmfKind) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _rows_of(table: str) -> Iterator[None]:
+def _rows_of(table: str, columns: LinkedColumns) -> Iterator[None]:
     """Errors in here say of which table their row is."""
+    table = f"the counted rows of {table}" if table in columns.where else table
     try:
         yield
     except GeographyError as error:
@@ -291,11 +317,25 @@ def _table(given: Any, wanted: Sequence[str]) -> pa.Table:
     """The ``wanted`` columns of a frame, or of the table at a path."""
     names = list(dict.fromkeys(wanted))
     if isinstance(given, str | Path):
-        batches = table_batches(require_file(given), names, kept=False)
+        batches = table_batches(require_file(given), names, form=separated(given), kept=False)
     else:
         batches = batches_of_frame(given, names)
     kept = list(batches)
     return pa.Table.from_batches(kept) if kept else pa.table({name: pa.array([], pa.string()) for name in names})
+
+
+def _decoded(codes: pa.Array, attribute: str, coded: CodedAttribute) -> pa.Array:
+    """The categories of ``codes``."""
+    pairs = [(code, category) for category, own in coded.codes.items() for code in own]
+    place = pc.index_in(codes, value_set=pa.array([code for code, _ in pairs]))
+    if place.null_count:
+        row = int(np.flatnonzero(np.asarray(pc.is_null(place)))[0])
+        raise CountsError(
+            f"{ROW}: column {shown(coded.column)} has a code that no category of {shown(attribute)} has; give it "
+            "to one, or leave the row out by a condition",
+            row=row,
+        )
+    return pa.array([category for _, category in pairs], pa.string()).take(place)
 
 
 def _located(

@@ -7,9 +7,9 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StrictInt, model_validator
+from pydantic import BeforeValidator, Field, StrictInt, model_validator
 
 from topdown.config.derivation import DerivationConfig, Output
 from topdown.config.privacy import LedgerOptions
@@ -42,6 +42,37 @@ _OF_ONE_TABLE = (
 """Settings of a release of one table that change nothing of two."""
 
 
+class CodedOptions(TomlSection):
+    """An attribute whose table has codes."""
+
+    column: str
+    """The column of codes."""
+    categories: dict[str, str | list[str]]
+    """The codes of every category: "20", a range such as "21-24", or a list of these."""
+
+    def codes(self) -> dict[str, tuple[str, ...]]:
+        """The codes by category, each once. Raises `ConfigError`."""
+        found = {
+            category: tuple(code for text in ([own] if isinstance(own, str) else own) for code in _range(text))
+            for category, own in self.categories.items()
+        }
+        every = [code for own in found.values() for code in own]
+        for code in every:
+            if every.count(code) > 1:
+                raise ConfigError(f"input.coded: code {shown(code)} of column {shown(self.column)} stands twice")
+        return found
+
+
+def _range(text: str) -> list[str]:
+    """The codes of "20" or "21-24"; of numbers that begin with 0 all have as many digits."""
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdigit() and last.isdigit()):
+        return [text]
+    if int(first) > int(last):
+        raise ConfigError(f"input.coded: the range {shown(text)} has no codes; write the smaller number first")
+    return [str(code).zfill(len(first)) for code in range(int(first), int(last) + 1)]
+
+
 class LinkedInput(TomlSection):
     """The two confidential tables, and the public one of units."""
 
@@ -65,6 +96,11 @@ class LinkedInput(TomlSection):
     """The column of the public table with the number of dwellings; without, how many there are is not told."""
     facilities: dict[str, str] = Field(default_factory=dict)
     """Columns of the public table, by the facility that they count; others are called as their facility is."""
+    coded: dict[str, dict[str, CodedOptions]] = Field(default_factory=dict)
+    """By table and attribute those that are given by codes, such as the columns of the Census Bureau's microdata files;
+    others are columns of their own names with categories as values."""
+    where: dict[str, dict[str, str | list[str]]] = Field(default_factory=dict)
+    """By table and column the values of the rows that are counted, such as the occupied ones among housing units."""
 
     @model_validator(mode="after")
     def _meant(self) -> LinkedInput:
@@ -75,6 +111,19 @@ class LinkedInput(TomlSection):
         return self
 
 
+_GAUSSIAN = ("discrete-gaussian", "gaussian")
+
+
+def _of_squares(mechanism: object) -> object:
+    """``mechanism``, if what it costs two linked tables is known."""
+    if isinstance(mechanism, str) and mechanism not in _GAUSSIAN:
+        raise ValueError(
+            f"is {shown(mechanism)}; what neighbours of two linked tables cost is known of Gaussian noise alone, "
+            f"with a budget in rho: give {listed(_GAUSSIAN)}"
+        )
+    return mechanism
+
+
 class LinkedPrivacy(TomlSection):
     """The budget of both tables, and whom it protects."""
 
@@ -83,7 +132,7 @@ class LinkedPrivacy(TomlSection):
     change. What other neighbours cost, households among them, follows, and is stated."""
     delta: Exact | None = None
     """The delta of the (epsilon, delta) statement; 1e-10 where it is left out."""
-    mechanism: Literal["discrete-gaussian", "gaussian"] = "discrete-gaussian"
+    mechanism: Annotated[Literal["discrete-gaussian", "gaussian"], BeforeValidator(_of_squares)] = "discrete-gaussian"
     """The noise."""
     units: list[str | dict[str, StrictInt]] = Field(default=[PERSON])
     """Who is protected: "person", and { household = 7 } with the number of persons that a household has at most,
@@ -95,6 +144,16 @@ class LinkedPrivacy(TomlSection):
     are none."""
     accept_no_protection: bool = False
     """Release also where the noise of a level is almost always 0, which is refused otherwise."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_rho(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "epsilon" in given:
+            raise ValueError(
+                "epsilon: two linked tables have a budget in rho, for Gaussian noise; give rho, of which the statement "
+                "tells the epsilon at a delta"
+            )
+        return given
 
     @model_validator(mode="after")
     def _meant(self) -> LinkedPrivacy:
@@ -169,9 +228,21 @@ class LinkedConfig(DerivationConfig):
             facts_of(self.link)
             for name in universe.names:
                 self._shares_of(name)
-            for given in (self.recodes, self.zeros, self.privacy.shares, self.privacy.queries):
+            for given in (
+                *(self.recodes, self.zeros, self.privacy.shares, self.privacy.queries),
+                *(self.input.coded, self.input.where),
+            ):
                 for name in given:
                     require_known(name, universe.names, "table:")
+            for name, coded in self.input.coded.items():
+                for attribute, own in coded.items():
+                    require_known(attribute, self.schemas[name], f"attribute of {name}:")
+                    categories = self.schemas[name][attribute]
+                    if sorted(own.codes()) != sorted(categories):
+                        raise ConfigError(
+                            f"input.coded.{name}.{attribute} has codes of {listed(own.categories)}; give each category "
+                            f"of the schema some: {listed(categories)}"
+                        )
             for text in self.output.tables:
                 LinkedQuery.parse(text, universe)
             for schema in (universe.households, universe.persons):

@@ -168,6 +168,8 @@ def test_bad_tables(spoilt: Callable[[Tables], str], tmp_path: Path, topdown: Co
         (('persons = "persons.parquet"', 'persons = "households.parquet"'), "relationship"),
         (("per = { \"type in [married*]\" = 1 }", 'per = { "type in [divorced*]" = 1 }'), "divorced"),
         (("per = { \"type in [married*]\" = 1 }", 'per = { "type in [married*]" = 12 }'), "spouse"),
+        (('rho = "5.12"', 'rho = "5.12"\nmechanism = "geometric"'), "known of Gaussian noise alone"),
+        (('rho = "5.12"', 'epsilon = "5"'), "epsilon: two linked tables have a budget in rho"),
         (('method = "top-down"', 'method = "top-down"\nweights = "uniform"'), "projection.weights: a release of two"),
         (('method = "top-down"', 'method = "top-down"\norder = []'), "projection.order: a release of two"),
         (("linked_microdata = true", "replicates = 3"), "output.replicates: a release of two"),

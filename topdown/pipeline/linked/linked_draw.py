@@ -13,7 +13,12 @@ from typing import Any
 import numpy.typing as npt
 
 from topdown.confidential.linked_counts import LinkedCounts
-from topdown.confidential.linked_records import LinkedColumns, count_linked_records, count_linked_tables
+from topdown.confidential.linked_records import (
+    CodedAttribute,
+    LinkedColumns,
+    count_linked_records,
+    count_linked_tables,
+)
 from topdown.confidential.measure import measurable, measure, require_room
 from topdown.config import LinkedConfig, RunConfig
 from topdown.errors import ConfigError, DataError
@@ -173,6 +178,14 @@ def _counts(config: LinkedConfig, first: RunConfig, geography: Geography) -> Lin
         count=config.input.count,
         units=config.input.units,
         facilities=config.input.facilities,
+        coded={
+            table: {name: CodedAttribute(one.column, one.codes()) for name, one in coded.items()}
+            for table, coded in config.input.coded.items()
+        },
+        where={
+            table: {name: [one] if isinstance(one, str) else one for name, one in chosen.items()}
+            for table, chosen in config.input.where.items()
+        },
     )
     paths = config.input_paths
     read = count_linked_records if config.input.rows == "records" else count_linked_tables
