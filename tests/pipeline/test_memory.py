@@ -79,11 +79,15 @@ def test_several_queries_that_do_not_fit_go_in_parts_and_these_become_smaller(mo
     assert smaller < part_plan.LEAVES_OF_A_PART
 
 
-def test_what_cannot_go_in_parts_stays_whole_and_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_alone_which_parts_do_not_make_smaller_stay_whole_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_needed, "available_memory", lambda: 1 << 20)
     assert memory_needed._leaves_of_a_part(HISTOGRAMS, geography(150), None, 2) is not None  # also with bounds
-    monkeypatch.setattr(memory_needed, "reason_against_parts", lambda *_: "its noise is bounded")
-    assert memory_needed._leaves_of_a_part(HISTOGRAMS, geography(150), None, 2) is None
+    shares = {level: {"detailed": "1/5"} for level in geography(150).levels}
+    alone = HISTOGRAMS.privacy.model_copy(update={"preset": None, "shares": shares, "invariants": []})
+    config = HISTOGRAMS.model_copy(update={"privacy": alone})
+    assert not config.asks_queries
+    assert memory_needed._leaves_of_a_part(config, geography(150), None, 2) is None
+    assert memory_needed._leaves_of_a_part(config, geography(150), 50, 2) == 50
 
 
 def test_loops_are_loaded_before_memory_is_weighed(monkeypatch: pytest.MonkeyPatch) -> None:

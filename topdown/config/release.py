@@ -164,7 +164,7 @@ class RunConfig(DerivationConfig):
         if self.on_supports:
             found += self._not_on_supports()
         elif not self.input.cells:
-            found.append("input.cells is empty; name at least one")
+            found.append('input.cells: is empty; give at least one, such as cells = ["persons"]')
         elif self.has_schema:
             try:
                 self.schema_of_cells.codes(self.input.cells)
