@@ -6,6 +6,7 @@ python benchmarks/nation_histogram.py make build/two --states 2                 
 python benchmarks/nation_histogram.py run build/nation-histogram                from these to a release with P1 to P5
 python benchmarks/nation_histogram.py run build/nation-histogram --go-on        the same, from where it was stopped
 python benchmarks/nation_histogram.py run build/nation-histogram --upward       upward pass from the block groups
+python benchmarks/nation_histogram.py accuracy build/small                      errors of a run, and production's
 python benchmarks/nation_histogram.py growth build/growth                       time against blocks, cells and workers
 python benchmarks/nation_histogram.py engines build/engines --scale 0.04        by processes, and by Dask's workers
 
@@ -30,11 +31,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from record import RESULTS, as_installed, machine, save, step_of
 from synthetic import BLOCKS, STATES
-from synthetic_histograms import write_nation, write_nation_of
+from synthetic_histograms import WIDTHS, write_nation, write_nation_of
 
+import topdown as td
+from topdown.studies.census_metrics import ALL, TOTAL, census_metrics
 from topdown.workload.redistricting import PERSONS
 
 TOML = """title = "A synthetic nation"
@@ -225,6 +231,65 @@ def make(folder: Path, blocks: int = BLOCKS, states: int = STATES, cells: int = 
     print(f"{folder}: " + ", ".join(f"{value:,} {name}" for name, value in told.items()))
 
 
+RACES = ("White", "Black", "AIAN", "Asian", "NHPI", "SOR")
+"""The Census Bureau's names, in its figures, of the first categories of race, which are one race alone."""
+_SHOWN = ("MAE", "ME", "RMSE", "90 % |d|")
+
+
+def accuracy(folder: Path) -> None:
+    """The Bureau's metrics of the release that `run` made in ``folder``, by level and size class of the true counts:
+    persons, those of 18 and over, in households, in group quarters, and Hispanic origin by race alone. Beside them
+    production's mean absolute errors on the 2010 data, where it published the same statistic.
+    """
+    public = folder / "out" / "public"
+    units = pq.read_table(folder / "units.parquet", columns=["geoid"])["geoid"]
+    geography = td.Geography.from_geoids(units, WIDTHS, root="US", root_level="us")
+    whole = public / "release.parquet"
+    released = ds.dataset(whole if whole.is_file() else public / "release").to_table(
+        columns=["geoid", *PERSONS.names, "count"], filter=pc.field("level") == "block"
+    )
+    true = ds.dataset(folder / "records").to_table()
+    tables = [_statistics(rows, geography) for rows in (true, released)]
+    found = census_metrics(geography, list(tables[0]), *(np.stack([*one.values()], axis=1) for one in tables))
+    figures: dict[str, Any] = {"blocks": geography.n_leaves}
+    for row in found.to_dict("records"):
+        title = f"{row['level']}, {row['cell']}, {row['size']}"
+        figures[f"{title}, units"] = row["units"]
+        for metric in (*_SHOWN, "production MAE"):
+            if not np.isnan(row[metric]):
+                figures[f"{title}, {metric}"] = round(row[metric], 4)
+        if row["cell"] == TOTAL or (row["size"] == ALL and row["level"] == "county"):
+            print(
+                f"  {title:60s} MAE {row['MAE']:8.2f}   ME {row['ME']:8.2f}   production {row['production MAE']:8.2f}"
+            )
+    save("nation-histogram-accuracy", figures)
+
+
+def _statistics(rows: Any, geography: td.Geography) -> dict[str, Any]:
+    """Of long ``rows`` (geoid, attributes, count) of blocks, the statistics of every node, by the Bureau's names."""
+    first = geography.n_nodes - geography.n_leaves
+    leaves = geography.index_of(rows["geoid"]) - first
+    counts = rows["count"].to_numpy()
+    is_ = {
+        (name, category): pc.equal(rows[name].cast("string"), category).to_numpy()
+        for name in PERSONS.names
+        for category in PERSONS.attribute(name).categories
+    }
+    everyone = np.ones(len(counts), bool)
+    chosen = {TOTAL: everyone, "18 and over": is_["votingage", PERSONS.attribute("votingage").categories[-1]]}
+    households = is_["hhgq", PERSONS.attribute("hhgq").categories[0]]
+    chosen |= {"in households": households, "in group quarters": ~households}
+    races = PERSONS.attribute("cenrace").categories
+    for origin, category in zip(
+        ("Not Hispanic or Latino", "Hispanic or Latino"), PERSONS.attribute("hispanic").categories, strict=True
+    ):
+        alone = {f"{name} alone": is_["cenrace", one] for name, one in zip(RACES, races, strict=False)}
+        alone["Two or more races"] = ~np.any([*alone.values()], axis=0)
+        chosen |= {f"{origin}, {name}": is_["hispanic", category] & members for name, members in alone.items()}
+    at_leaves = [np.bincount(leaves, counts * members, geography.n_leaves) for members in chosen.values()]
+    return dict(zip(chosen, geography.tree.aggregate(np.rint(at_leaves).astype(np.int64)), strict=True))
+
+
 VARIANT = "upward from block group, "
 """What the figures of the variant begin with, beside those of the run from the blocks."""
 
@@ -296,7 +361,7 @@ def _privacy(attributes: list[str]) -> str:
 def main() -> None:
     """One of the jobs of this module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("job", choices=["make", "run", "growth", "engines"])
+    parser.add_argument("job", choices=["make", "run", "accuracy", "growth", "engines"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--states", type=int, default=STATES)
     parser.add_argument("--scale", type=float, default=1.0)
@@ -309,6 +374,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.job == "make":
         make(arguments.folder, round(BLOCKS * arguments.scale), arguments.states)
+    elif arguments.job == "accuracy":
+        accuracy(arguments.folder)
     elif arguments.job == "growth":
         growth(arguments.folder, arguments.largest)
     elif arguments.job == "engines":

@@ -1,5 +1,5 @@
-"""Draw docs/figures/growth.svg from the last results of `nation.py growth`, and docs/figures/growth_histograms.svg from
-those of `histograms.py growth` and `nation_histogram.py growth`.
+"""Draw docs/figures/growth.svg from the last results of `nation.py growth`, docs/figures/growth_histograms.svg from
+those of `histograms.py growth` and `nation_histogram.py growth`, and docs/figures/scaling.svg from `scaling.py`.
 
 pip install -e ".[docs]" && python benchmarks/plots.py
 """
@@ -24,10 +24,10 @@ FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 
 
 def main() -> None:
-    """Both figures."""
+    """All figures."""
     mpl.rcParams["svg.hashsalt"] = "topdown"
     FIGURES.mkdir(parents=True, exist_ok=True)
-    for name, figure in (("growth", one_cell()), ("growth_histograms", histograms())):
+    for name, figure in (("growth", one_cell()), ("growth_histograms", histograms()), ("scaling", scaling())):
         path = FIGURES / f"{name}.svg"
         figure.savefig(path, metadata={"Date": None})
         print(path)
@@ -70,6 +70,28 @@ def histograms() -> Figure:
     for axis in (left, right):
         axis.set_yscale("log")
         axis.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def scaling() -> Figure:
+    """Seconds of the nation of histograms against workers, as the replay of recorded tasks has them, what of them is
+    serial, and the recorded runs by two."""
+    nation = json.loads((RESULTS / "nation-histogram.json").read_text())["figures"]
+    figure, axis = plt.subplots(figsize=(6.0, 3.4), layout="constrained")
+    for name, upward, style in (
+        ("from block", "", "o-"),
+        ("from block group", "upward from block group, ", "s:"),
+    ):
+        points = _told("scaling", rf"nation {name}, (\d+) workers, seconds")
+        _draw(axis, sorted((int(found[1]), v) for found, v in points), "workers", style, f"upward pass {name}")
+        serial = next(value for _, value in _told("scaling", f"nation {name}, serial seconds"))
+        axis.axhline(serial, color="black", linewidth=0.6, linestyle=style[1:])
+        axis.plot([2], [nation[f"{upward}seconds"]], "x", color="black", markersize=9)
+    axis.set_yscale("log")
+    axis.set_ylabel("seconds of the nation")
+    axis.legend(
+        frameon=False, fontsize="small", title="lines: the serial part; crosses: recorded", title_fontsize="small"
+    )
     return figure
 
 

@@ -169,3 +169,36 @@ def test_a_large_matrix_is_inverted_by_halves() -> None:
         flat = matrix.copy()
         flat[gone, :] = flat[:, gone] = 0.0
         assert not family_kernel.invert(flat)
+
+
+def test_a_large_matrix_is_factored_in_panels() -> None:
+    rng = np.random.default_rng(8)
+    size, follows = 2 * family_kernel._LARGE + 37, family_kernel._LARGE + 5
+    roots = rng.normal(size=(size, size + 50)) * 10.0 ** rng.uniform(-3, 3, size)[:, None]
+    # One row of the second panel follows from one of the first and one of its own.
+    roots[follows] = roots[3] - 2 * roots[family_kernel._LARGE]
+    matrix = roots @ roots.T
+    found, kept = matrix.copy(), np.zeros(size, np.bool_)
+    family_kernel.factor(found, kept)
+    assert np.flatnonzero(~kept).tolist() == [follows]
+    lower = np.tril(found) * kept
+    unit = np.sqrt(np.diag(matrix))
+    assert np.abs((lower @ lower.T - matrix) / np.outer(unit, unit)).max() < 1e-11
+    aim = matrix @ rng.normal(size=size)
+    solution = aim.copy()
+    family_kernel.substitute(found, kept, solution)
+    assert np.abs((matrix @ solution - aim) / unit).max() < 1e-6 * np.abs(aim / unit).max()
+
+
+def test_rows_of_matrices_that_are_not_held_are_made_where_they_are_wanted() -> None:
+    rng = np.random.default_rng(9)
+    cells = 40
+    children = family_kernel._HELD // cells**2 + 1
+    table, pattern = rng.normal(size=(children, 5)), rng.integers(0, 5, (cells, cells), dtype=np.int32)
+    information = family_kernel._information(table, pattern)
+    for child in rng.permutation(children)[:20]:
+        wanted = rng.random(cells) < 0.3
+        rows = family_kernel._some_rows(information, child, wanted)
+        assert (rows[wanted] == table[child][pattern][wanted]).all()
+        if child % 2:  # the whole matrix is not taken for what is there of it
+            assert (family_kernel._matrix(information, child) == table[child][pattern]).all()

@@ -70,6 +70,11 @@ def test_the_figures_of_production_are_those_that_were_published() -> None:
     assert published["block", "total"]["urban", "MAE"] == 4.23
     assert published["block", "total"]["rural", "MAE"] == 1.61
     assert published["place", "total"]["100,000 and more", "MAE"] == 12.41
+    white = {
+        level: published[level, "Hispanic or Latino, White alone"]["all", "MAE"]
+        for level in ("state", "county", "tract")
+    }
+    assert white == {"state": 8.43, "county": 11.15, "tract": 3.16}
 
 
 def test_results_that_cannot_be_are_counted_in_truth_and_release() -> None:

@@ -23,12 +23,6 @@ BINS = 512
 _FIXED_POINT = 20
 """Residuals are summed as whole multiples of 2^-20 of a bin, so that sums do not depend on their order."""
 
-_VALUES_IN_CACHE = 1 << 16
-_LARGEST_PACK = 1 << 15
-"""The most replicates of a row that are summed together: twice their number of bits plus `_FIXED_POINT` must fit into
-53.
-"""
-
 
 def bin_width(standard_deviation: float) -> float:
     """The width of a row's bins: a power of 2, so that whole numbers fall on edges, from 1/48 to 1/24 deviation."""
@@ -56,34 +50,9 @@ class Histogram:
 
     def add(self, residuals: FloatArray) -> None:
         """Count ``residuals`` (rows, replicates) in place."""
-        rows, replicates = residuals.shape
-        for begin in range(0, replicates, _LARGEST_PACK):
-            columns = residuals[:, begin : begin + _LARGEST_PACK]
-            step = max(1, _VALUES_IN_CACHE // max(columns.shape[1], BINS))
-            for first in range(0, rows, step):
-                self._add_rows(slice(first, min(first + step, rows)), columns[first : first + step])
+        from topdown.studies.residual_kernel import add_residuals  # with a compiler
 
-    def _add_rows(self, rows: slice, residuals: FloatArray) -> None:
-        position = residuals / self.width[rows, None]
-        position += BINS // 2
-        index = np.clip(position, 0.0, BINS - 1.0).astype(np.int64)
-        fixed = (position - index) * float(1 << _FIXED_POINT)
-        outer = (index == 0) | (index == BINS - 1)
-        if outer.any():
-            row, column = np.nonzero(outer)
-            at, offset = index[row, column], fixed[row, column]
-            beyond = np.where(at == 0, float(1 << _FIXED_POINT) - offset, offset)
-            np.add.at(self.offsets, (rows.start + row, at), np.rint(beyond).astype(np.int64))
-            fixed[row, column] = 0.0
-        # One pass for both sums: the low bits add up offsets, the high bits count; all exact in float64.
-        shift = _FIXED_POINT + residuals.shape[1].bit_length()
-        np.rint(fixed, out=fixed)
-        fixed += float(1 << shift)
-        index += np.arange(len(index))[:, None] * BINS
-        packed = np.bincount(index.reshape(-1), fixed.reshape(-1), index.shape[0] * BINS).astype(np.int64)
-        packed = packed.reshape(-1, BINS)
-        self.counts[rows] += packed >> shift
-        self.offsets[rows] += packed & ((1 << shift) - 1)
+        add_residuals(residuals, self.width, float(1 << _FIXED_POINT), self.counts, self.offsets)
 
     def merge(self, other: Histogram) -> None:
         """Take in ``other``'s residuals."""

@@ -60,8 +60,8 @@ _MOST_ROUNDS = 150
 _MOST_REFINEMENTS = 8
 """The most refinements of the solution of a linear system by its residuals."""
 
-_LARGE = 300
-"""Larger matrices are inverted by halves, with products by BLAS."""
+_LARGE = 96
+"""Larger matrices are inverted by halves, and factored in panels of so many columns, with products by BLAS."""
 
 _HELD = 1 << 23
 """The most entries of the siblings' different information matrices that are kept at the same time. Beyond this, one
@@ -102,36 +102,43 @@ _NOTHING = 1e-14
 def factor(matrix: Any, kept: Any) -> None:
     """The Cholesky factor of a positive semidefinite matrix, in the lower triangle of its place.
 
-    ``kept``: the pivots that are not 0; the columns of the others are 0. Eight columns are made at a time, so that the
-    rest of the matrix is loaded and stored once for all eight; the numbers are the same.
+    ``kept``: the pivots that are not 0; the columns of the others are 0. Of a large matrix a panel of columns is made
+    at a time, and the rest is changed by products of BLAS. In a panel eight columns are made at a time, so that the
+    rest of it is loaded and stored once for all eight.
     """
     n = matrix.shape[0]
     start, columns = np.diag(matrix).copy(), np.zeros((8, n))
-    for first in range(0, n, 8):
-        stop = min(first + 8, n)
-        columns[stop - first :] = 0.0
-        for j in range(first, stop):
-            for p in range(first, j):
-                part = columns[p - first, j]
-                for i in range(j, n):
-                    matrix[i, j] -= columns[p - first, i] * part
-            kept[j] = matrix[j, j] > _NOTHING * start[j]
-            if not kept[j]:
-                matrix[j:, j] = 0.0
-                matrix[j, j] = 1.0
-                columns[j - first, j:] = 0.0
-                continue
-            matrix[j, j] = np.sqrt(matrix[j, j])
-            for i in range(j + 1, n):
-                matrix[i, j] /= matrix[j, j]
-                columns[j - first, i] = matrix[i, j]
-        a, b, c, d, e, f, g, h = columns
-        for i in range(stop, n):
-            mine = matrix[i]
-            ai, bi, ci, di, ei, fi, gi, hi = a[i], b[i], c[i], d[i], e[i], f[i], g[i], h[i]
-            for k in range(stop, i + 1):
-                four = mine[k] - ai * a[k] - bi * b[k] - ci * c[k] - di * d[k]
-                mine[k] = four - ei * e[k] - fi * f[k] - gi * g[k] - hi * h[k]
+    for begin in range(0, n, _LARGE):
+        end = min(begin + _LARGE, n)
+        for first in range(begin, end, 8):
+            stop = min(first + 8, end)
+            columns[stop - first :] = 0.0
+            for j in range(first, stop):
+                for p in range(first, j):
+                    part = columns[p - first, j]
+                    for i in range(j, n):
+                        matrix[i, j] -= columns[p - first, i] * part
+                kept[j] = matrix[j, j] > _NOTHING * start[j]
+                if not kept[j]:
+                    matrix[j:, j] = 0.0
+                    matrix[j, j] = 1.0
+                    columns[j - first, j:] = 0.0
+                    continue
+                matrix[j, j] = np.sqrt(matrix[j, j])
+                for i in range(j + 1, n):
+                    matrix[i, j] /= matrix[j, j]
+                    columns[j - first, i] = matrix[i, j]
+            a, b, c, d, e, f, g, h = columns
+            for i in range(stop, n):
+                mine, last = matrix[i], i + 1 if i < end else end
+                ai, bi, ci, di, ei, fi, gi, hi = a[i], b[i], c[i], d[i], e[i], f[i], g[i], h[i]
+                for k in range(stop, last):
+                    four = mine[k] - ai * a[k] - bi * b[k] - ci * c[k] - di * d[k]
+                    mine[k] = four - ei * e[k] - fi * f[k] - gi * g[k] - hi * h[k]
+        for left in range(end, n, _LARGE):
+            right = min(left + _LARGE, n)
+            own = matrix[left:right, begin:end].copy()
+            matrix[left:, left:right] -= np.dot(matrix[left:, begin:end].copy(), own.T)
 
 
 @compiled
@@ -242,6 +249,7 @@ def _refresh(information: Any, free: Any, rows: Any, side: Any, weights: Any, st
     A child that equals the one before it shares its arrays.
     """
     which = information[2]
+    held = len(information[3]) > which[-1]
     for c in range(len(which)):
         if not stale[c]:
             continue
@@ -250,7 +258,8 @@ def _refresh(information: Any, free: Any, rows: Any, side: Any, weights: Any, st
         if alike and (free[c] == free[c - 1]).all() and (side[c] == side[c - 1]).all():
             responses[c] = responses[c - 1]
             continue
-        index, own, inverse, definite = _response(_matrix(information, c), free[c], rows, side[c] != 0, weights[c])
+        matrix = _matrix(information, c) if held else _some_rows(information, c, free[c])
+        index, own, inverse, definite = _response(matrix, free[c], rows, side[c] != 0, weights[c])
         if not definite:
             return False
         responses[c] = index, own, inverse
@@ -285,6 +294,23 @@ def _matrix(information: Any, c: int) -> Any:
                 matrix[j, k] = entries[pattern[j, k]]
         inside[place] = which[c]
     return room[place]
+
+
+@compiled
+def _some_rows(information: Any, c: int, wanted: Any) -> Any:
+    """As `_matrix`, where only the rows are needed in which ``wanted`` (cells,) is not 0: where matrices are not kept,
+    the other rows hold anything."""
+    table, pattern, which, room, inside = information
+    place = which[c] % len(room)
+    if len(room) > which[-1] or inside[place] == which[c]:
+        return _matrix(information, c)
+    matrix, entries = room[place], table[c]
+    inside[place] = -1
+    for j in range(len(pattern)):
+        if wanted[j]:
+            for k in range(len(pattern)):
+                matrix[j, k] = entries[pattern[j, k]]
+    return matrix
 
 
 @compiled
@@ -520,6 +546,7 @@ def _solve_free(
     ill-conditioned matrices are right only in the first digits. Only free cells have an equation.
     """
     children, cells = g.shape
+    table, pattern = information[0], information[1]
     x[:, :] = 0.0
     multiplier[:] = 0.0
     slope, push = np.empty(cells), np.empty(len(rows))
@@ -545,7 +572,7 @@ def _solve_free(
         for c in range(children):
             for k in responses[c][0]:
                 x[c, k] += change[c, k]
-                worst = max(worst, abs(change[c, k]) * np.sqrt(_diagonal(information, c, k)))
+                worst = max(worst, abs(change[c, k]) * np.sqrt(table[c, pattern[k, k]]))
         if worst < SIGN / 10 or worst > last / 4:
             break
         last = worst
@@ -643,19 +670,22 @@ def _change_minds(
 ) -> int:
     """Count the cells and rows on the wrong side, and move all of them, or only the last, to the other side."""
     children, cells = g.shape
+    table, pattern = information[0], information[1]
+    held = len(information[3]) > information[2][-1]
     slope, size, push, answers = np.empty(cells), np.empty(cells), np.empty(len(rows)), np.empty(len(rows))
     wrong, last_child, last_cell, last_row, last_side = 0, -1, -1, -1, 0
     for c in range(children):
         _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
-        matrix = _matrix(information, c)
+        matrix = _matrix(information, c) if held else _some_rows(information, c, x[c])
         _slope(matrix, x[c], g[c], rows, push, slope)
         _sizes(matrix, x[c], g[c], rows, push, size)
         most, strongest = np.abs(x[c]).max(), 0.0
         for k in range(cells):
-            strongest = max(strongest, matrix[k, k])
+            strength = table[c, pattern[k, k]]
+            strongest = max(strongest, strength)
             if not allowed[c, k]:
                 continue
-            deviation, terms = np.sqrt(matrix[k, k]), size[k] + abs(multiplier[k])
+            deviation, terms = np.sqrt(strength), size[k] + abs(multiplier[k])
             if _wrong_sign(x[c, k], free[c, k], slope[k] - multiplier[k], deviation, most, terms):
                 wrong, last_child, last_cell = wrong + 1, c, k
                 if not single:
@@ -766,12 +796,12 @@ def _primal(
         worst, child, cell = 1.0, -1, -1
         for c in range(children):
             _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
-            own = _matrix(information, c)
+            own = _some_rows(information, c, x[c])
             _slope(own, x[c], g[c], rows, push, slope)
             _sizes(own, x[c], g[c], rows, push, size)
             for k in range(cells):
                 if allowed[c, k] and not free[c, k]:
-                    limit = SIGN * np.sqrt(own[k, k]) + _ROUNDING * (size[k] + abs(multiplier[k]))
+                    limit = SIGN * np.sqrt(_diagonal(information, c, k)) + _ROUNDING * (size[k] + abs(multiplier[k]))
                     wrong = (multiplier[k] - slope[k]) / limit
                     if wrong > worst:
                         worst, child, cell = wrong, c, k
