@@ -119,12 +119,14 @@ class _Stages:
 
 
 class Recorded(NamedTuple):
-    """A run: its tasks, its parts' leaves, the processor seconds outside of tasks, and those of the whole run."""
+    """A run: its tasks, its parts' leaves, the processor seconds outside of tasks, the seconds of the whole run, and
+    the bytes of the measurements of all levels, which a small release keeps, and a nation's does not."""
 
     tasks: list[Done]
     leaves: list[int]
     serial: float
     wall: float
+    kept: float = 0.0
 
     @property
     def processor(self) -> float:
@@ -155,7 +157,12 @@ def record(folder: Path, workers: int, part_size: int) -> Recorded:
     parts = Folder(folder_of(output).root)
     n_parts = 1 + max(task.part for task in recorder.done)
     leaves = [len(part_of(parts.counts(part), "sizes")) for part in range(n_parts)]
-    return Recorded(recorder.done, leaves, serial, wall)
+    return Recorded(recorder.done, leaves, serial, wall, kept_bytes(parts, n_parts))
+
+
+def kept_bytes(parts: Folder, count: int) -> float:
+    """Bytes of the measurements that are kept of so many parts."""
+    return float(sum(parts.measured(part).stat().st_size for part in range(count) if parts.measured(part).exists()))
 
 
 class Cost(NamedTuple):
@@ -226,6 +233,7 @@ def measure(folder: Path, blocks: int, part_size: int) -> None:
             if task.step == step and not task.first
         ]
         told[f"{step}, spread"] = [round(one, 3) for one in sorted(spread)]
+    told["down, bytes_kept"] = second.kept / sum(second.leaves)
     tasks = sum(cost.of(leaves)[0] for cost in costs.values() for leaves in third.leaves)
     told["loading a worker"] = float(np.mean(loading))
     told["predicted processor seconds"] = second.serial + rest + tasks + 2 * told["loading a worker"]
@@ -257,7 +265,8 @@ class Nation(NamedTuple):
         tasks = {}
         for step, seconds in shared.items():
             spread = rng.choice(model[f"{step}, spread"], parts)
-            size = (model[f"{step}, bytes_part"] * parts + model[f"{step}, bytes_leaf"] * BLOCKS) / parts
+            leaf = model[f"{step}, bytes_leaf"] - model.get(f"{step}, bytes_kept", 0.0)
+            size = model[f"{step}, bytes_part"] + leaf * BLOCKS / parts
             tasks[step] = [(float(one) * seconds / spread.sum(), size) for one in spread]
         files = 52  # one a state and one of all
         tasks["write"] = [(2 * writing / files, told["public MB"] * 1e6 / files)] * files
