@@ -21,8 +21,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ from synthetic import BLOCKS
 
 from topdown.config import load_config
 from topdown.machine.parallel import ProcessWorkers
+from topdown.machine.progress import Silent
 from topdown.pipeline.parts.part_job import Folder
 from topdown.pipeline.parts.part_plan import folder_of
 from topdown.pipeline.parts.part_store import part_of
@@ -77,12 +77,11 @@ def _moved() -> float:
 
 
 class Recorder:
-    """Workers whose tasks are recorded, and the processor seconds of this process by stage."""
+    """Workers whose tasks are recorded."""
 
     def __init__(self, count: int) -> None:
         self.count, self.pool = count, ProcessWorkers(count, fresh=True)
         self.done: list[Done] = []
-        self.stages: dict[str, float] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
         """As executors have it."""
@@ -96,26 +95,6 @@ class Recorder:
                 return result
 
         return Awaited()
-
-    @contextmanager
-    def stage(self, title: str) -> Iterator[None]:
-        """Note the stage's processor seconds in this process."""
-        began = time.process_time()
-        yield
-        self.stages[title] = self.stages.get(title, 0.0) + time.process_time() - began
-
-    def count_(self, done: int, total: int) -> None:
-        """Nothing."""
-
-    def say(self, line: str) -> None:
-        """Nothing."""
-
-
-class _Stages:
-    """The stages of a `Recorder`, as `topdown.machine.progress.Stages` has them."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.stage, self.count, self.say = recorder.stage, recorder.count_, recorder.say
 
 
 class Recorded(NamedTuple):
@@ -145,7 +124,7 @@ def record(folder: Path, workers: int, part_size: int) -> Recorded:
         run(
             load_config(file),
             output,
-            _Stages(recorder),
+            Silent(),
             workers=workers,
             part_size=part_size,
             executor=recorder,
