@@ -371,7 +371,8 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
             inside = lost[family.held.group]
             back = closed & inside
             if np.count_nonzero(back) > _FEW:
-                back &= generator.random(free.shape) < 0.5
+                some = back & (generator.random(free.shape) < 0.5)
+                back = some if some.any() else back
                 closed = closed & ~back
             else:
                 shut = allowed & ~free & inside & ~closed
