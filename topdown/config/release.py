@@ -252,9 +252,9 @@ class RunConfig(DerivationConfig):
     def require_released(self) -> None:
         """Refuse a preset by which no release can be made. Raises `ConfigError`."""
         if not self.is_released:
-            raise ConfigError(
-                f"{self.too_large}: none is made by it; for a release give [privacy.shares] of your own to the levels"
-            )
+            known = PRESETS[str(self.privacy.preset)]
+            remedy = "[privacy.shares] of your own to the levels" if known.beside else "records or a long table of them"
+            raise ConfigError(f"{self.too_large}: none is made by it; for a release give {remedy}")
 
     @property
     def has_schema(self) -> bool:
