@@ -48,6 +48,7 @@ def truths() -> pd.Series:
 
 def test_there_are_rows_for_every_published_unit_and_every_area_with_their_true_counts(errors: pd.DataFrame) -> None:
     gls, blocks = errors[errors["method"] == "gls"], truths()
+    assert not gls.duplicated(["geoid", "level"]).any()
     assert gls["level"].unique().tolist() == ["state", "county", "tract", "block group", "block", *KINDS]
     for level, width in {"county": 5, "tract": 11, "block group": 12, "block": 15}.items():
         own = gls[gls["level"] == level].set_index("geoid")["truth"]
