@@ -86,7 +86,8 @@ def families_of(counts: td.Counts) -> list[tuple[Family, str]]:
         parent = families.parents.start + chosen
         part = slice(int(release.starts[parent]), int(release.starts[parent + 1]))
         nodes = slice(int(families.starts[chosen]), int(families.starts[chosen] + families.sizes[chosen]))
-        above = Sparse(release.cells[part], release.counts[part].astype(np.float64))
+        kept, counted = release.held.entries(part)
+        above = Sparse(kept, counted.astype(np.float64))
         found.append(
             (descent.family(index, nodes, above), f"{families.sizes[chosen]} children x {cells[chosen]} cells")
         )
