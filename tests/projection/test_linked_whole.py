@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -54,6 +55,22 @@ def _least(family: LinkedFamily, x: FloatArray) -> float:
     )
     assert found.status == 0
     return float(found.fun)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_small_masses_do_not_add_up(seed: int) -> None:
+    """They are made nothing before a family is made whole, and no child then has a unit, or a person in a facility,
+    more or less than it must."""
+    family = measured_family(UNIVERSE, np.random.default_rng(seed), children=30, mean=6.0)
+    solved, _ = family.solve()
+    # Nearly the solution, and with a little in the cells of another that keeps the same conditions.
+    other, _ = family._replace(
+        measured=family.measured._replace(said=[one[::-1] for one in family.measured.said])
+    ).solve()
+    x = solved.x + 1.5e-5 * (other.x - solved.x)
+    counts = whole_family(UNIVERSE, family, x, LinkedFamily.solve, KeyedSource(bytes(32))).counts
+    units = UNIVERSE.is_unit(family.cells)
+    assert np.array_equal(counts[:, units].sum(axis=1), np.rint(x[:, units].sum(axis=1)))
 
 
 def test_whole_counts_are_nearly_as_near_as_an_integer_programs() -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, IntArray
@@ -152,11 +153,11 @@ class MeasuredCells(NamedTuple):
         for number, answer in enumerate(self.answers):
             code |= ((answer[:, None] == answer) & (answer >= 0)).astype(np.int64) << number
         code[np.diag_indices(cells)] |= (self.prior > 0).astype(np.int64) << len(self.answers)
-        patterns, pattern = np.unique(code, return_inverse=True)
+        patterns = np.unique(pd.unique(code.reshape(-1)))  # few: all entries are hashed, and not sorted
         bits = ((patterns >> np.arange(len(self.answers) + 1)[:, None]) & 1).astype(np.float64)
         strength = np.full((len(self.precision), 1), self.prior.max(initial=0.0))
         table = np.concatenate([self.precision, strength], axis=1) @ bits
-        return Gathered(table, self.g()), pattern.reshape(cells, cells).astype(np.int32)
+        return Gathered(table, self.g()), np.searchsorted(patterns, code).astype(np.int32)
 
     def g(self) -> FloatArray:
         """The linear part of the program (nodes x cells)."""

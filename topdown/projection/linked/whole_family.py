@@ -40,6 +40,9 @@ _STEPS = 2
 _SMALL = 2e-5
 """What of a cell counts as nothing where it is made whole: many such would add up."""
 
+_EXACT = 1e-9
+"""By how much a sum may be off."""
+
 SolveFamily = Callable[[LinkedFamily], tuple[Solved, Residuals]]
 
 
@@ -67,14 +70,31 @@ def whole_family(
     return WholeFamily(counts, residuals)
 
 
-def _cleaned(x: FloatArray, total: FloatArray | None) -> FloatArray:
-    """``x`` without what is nothing, every cell's sum as it was."""
+def _cleaned(x: FloatArray, total: FloatArray | None, group: IntArray) -> FloatArray:
+    """``x`` without what is nothing: every cell's sum as it was, where there is a ``total``, and every child's sum over
+    each ``group`` (cells,) of cells, since such a sum may be a whole number that must stay."""
     found = np.where(x < _SMALL, 0.0, x)
-    if total is None:
-        return found
-    gone = x.sum(axis=0) - found.sum(axis=0)
-    most = np.argmax(found, axis=0)
-    found[most, np.arange(x.shape[1])] += gone + total - x.sum(axis=0)
+    if total is not None:
+        gone = x.sum(axis=0) - found.sum(axis=0)
+        found[np.argmax(found, axis=0), np.arange(x.shape[1])] += gone + total - x.sum(axis=0)
+    for own in np.unique(group):
+        cells = np.flatnonzero(group == own)
+        lacks = x[:, cells].sum(axis=1) - found[:, cells].sum(axis=1)
+        if total is None:
+            largest = cells[np.argmax(found[:, cells], axis=1)]
+            found[np.arange(len(x)), largest] += lacks
+            continue
+        # From who has too much to who has too little, in cells that both have, one child after the other.
+        while lacks.max() > _EXACT and lacks.min() < -_EXACT:
+            giver, taker = np.argmin(lacks), np.argmax(lacks)
+            has, lot = found[giver, cells], min(-lacks[giver], lacks[taker])
+            able = np.minimum(has, found[taker, cells])
+            cell = np.argmax(able if able.any() else has)
+            lot = min(lot, has[cell])
+            found[giver, cells[cell]] -= lot
+            found[taker, cells[cell]] += lot
+            lacks[giver] += lot
+            lacks[taker] -= lot
     return found
 
 
@@ -87,7 +107,7 @@ def _units(universe: Universe, family: LinkedFamily, x: FloatArray, unit: BoolAr
     lived = universe.is_household(cells)
     kind = np.where(lived, compositions.class_of(np.where(lived, cells, 0)), compositions.n_classes)
     sizes = np.append(compositions.total_least, -1)[kind]
-    held = _cleaned(x[:, unit], total)
+    held = _cleaned(x[:, unit], total, np.zeros(len(cells), np.int64))
     groups = [np.zeros(len(cells), np.int64), lived.astype(np.int64), sizes + 1, kind, np.arange(len(cells))]
     h = nearest(network(held, total, groups), source)
     if len(h) > 1:
@@ -150,7 +170,7 @@ def _members(
     compositions, n = universe.compositions, len(universe.groups)
     group, facility = universe.group_of(cells), universe.facility_of(cells)
     place = np.where(group >= 0, group, n + facility)
-    held = _cleaned(x, total)
+    held = _cleaned(x, total, place)
     r = nearest(network(held, total, [np.zeros(len(cells), np.int64), place, np.arange(len(cells))]), source)
     lived = universe.is_household(family.cells)
     households = np.zeros((len(counts), compositions.n_classes), np.int64)
