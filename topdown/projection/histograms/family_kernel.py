@@ -71,6 +71,10 @@ matrix is kept and each is made when it is needed, since those of thousands of s
 _WEIGHT = 1e2
 """The weight of a held row, in units of the child's largest information."""
 
+_SURER = 4.0
+"""A held row whose multiplier has the wrong sign is released at this part of what it may lack times its weight; at all
+of that the certificate would just not hold."""
+
 _MOST_PASSES = 100
 """So many updates of the multipliers of held rows before the rows count as contradictory."""
 
@@ -705,7 +709,7 @@ def _change_minds(
                 high[c, j],
                 push[j],
                 slack,
-                slack * weights[c] + SIGN * np.sqrt(strongest),
+                slack * weights[c] / _SURER + SIGN * np.sqrt(strongest),
             )
             if to != side[c, j]:
                 wrong, last_child, last_cell, last_row, last_side = wrong + 1, c, -1, j, to

@@ -30,6 +30,9 @@ _SIGN, _ROUNDING = 1e-10, 2.0**-46
 _WEIGHT = 1e2
 """What a held row adds along itself, in units of the child's largest information."""
 
+_SURER = 4.0
+"""As in `topdown.projection.histograms.family_kernel`: a multiplier's sign is surer than what its row may lack."""
+
 _MOST_ROUNDS, _PATIENCE, _MOST_STEPS, _MOST_REFINEMENTS = 400, 5, 600, 6
 _LEFT = 1e-13
 """What may be left of the sums, as a part of what they lacked, when conjugate gradients end."""
@@ -195,7 +198,7 @@ class _WhileSolved:
         wrong: BoolArray = negative | growing
         answers = self.x @ rows.rows.T
         strongest, slack = np.sqrt(self.weight / _WEIGHT)[:, None], self.slack()
-        least = slack * self.weight[:, None] + sign * strongest
+        least = slack * self.weight[:, None] / _SURER + sign * strongest
         to = np.where(answers < rows.low - slack, -1, np.where(answers > rows.high + slack, 1, 0))
         to = np.where(self.side == -1, np.where(push < -least, 0, -1), to)
         to = np.where(self.side == 1, np.where(push > least, 0, 1), to)
