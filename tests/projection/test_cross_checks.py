@@ -184,3 +184,8 @@ def test_osqp_itself_says_where_it_finds_nothing() -> None:
         contradictory.solved(CvxpySolver("OSQP", {}, direct=True))
     with pytest.raises(ProjectionError, match="OSQP failed"):
         statement(1).solved(CvxpySolver("OSQP", {"max_iter": -1}, direct=True))
+
+
+def test_of_the_checks_of_pieces_every_solver_is_named_once() -> None:
+    pieces = [cross_checks.CrossCheck(name, "a part", 1, 0.0, 1.0) for name in ("CLARABEL, OSQP", "OSQP")]
+    assert cross_checks.CrossCheck.together(pieces).solver == "CLARABEL, OSQP"

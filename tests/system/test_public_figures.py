@@ -87,8 +87,10 @@ def said(path: Path, work: Callable[[Any, Any], object], caplog: pytest.LogCaptu
         except TopdownError as error:
             lines.append(f"{type(error).__name__}: {error}")
     lines += [record.getMessage() for record in caplog.records]
-    # Sizes of what is published, and how nearly two solvers agree, follow from the measurements.
-    public = re.compile(r"(?<=public/).*\([0-9,]+ bytes\)|(?<=apart by )\S+|[0-9.]+ s\b")
+    # Sizes of what is published, which solver solved again, and how nearly it agrees, follow from the measurements.
+    public = re.compile(
+        r"(?<=public/).*\([0-9,]+ bytes\)|(?<=solved again by )[A-Z, ]+(?=, apart)|(?<=apart by )\S+|[0-9.]+ s\b"
+    )
     return [public.sub("", line.replace(str(path.parent), "")) for line in lines]
 
 

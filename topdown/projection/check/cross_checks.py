@@ -99,7 +99,7 @@ class CrossCheck:
         worst = max(checks, key=lambda one: Difference(one.largest_difference, one.tolerance).ratio)
         return replace(
             worst,
-            solver=", ".join(dict.fromkeys(one.solver for one in checks)),
+            solver=", ".join(dict.fromkeys(name for one in checks for name in one.solver.split(", "))),
             scope="; ".join(one.scope for one in checks),
             nodes=sum(one.nodes for one in checks),
         )
