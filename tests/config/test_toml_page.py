@@ -53,7 +53,10 @@ RECORDS = "\n".join(['[input]\npath = "persons.csv"\nrows = "records"', EXAMPLES
 RECORDS += '\n[recodes.age]\ngroup = { minors = ["under 5", "5 to 17"], adults = ["18 to 64", "65 and over"] }'
 RECORDS += "\n" + EXAMPLES["privacy"]
 LISTED = LEVELS.replace("[geography]\n", '[geography]\nunits = "units.csv"\n')
-FILES = [tomllib.loads(text) for text in (LEVELS, WIDTHS, RECORDS, LISTED)]
+# Of so many cells that there are no tables of them.
+LARGE = "\n".join(['[input]\npath = "persons.csv"\nrows = "records"', EXAMPLES["geography"]])
+LARGE += '\n[privacy]\npreset = "dhc-2020-us-persons"\n[output]\nmargins = false'
+FILES = [tomllib.loads(text) for text in (LEVELS, WIDTHS, RECORDS, LISTED, LARGE)]
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
