@@ -7,12 +7,13 @@ import pytest
 
 from support.linked import census
 from support.linked_families import measured_family
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, ProjectionError
 from topdown.linked.universe import LinkedQuery
 from topdown.measurements.measurements import Answers
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, certify
 from topdown.projection.check.cvxpy_programs import CvxpySolver, family_solution
 from topdown.projection.histograms.families import Family, Solved
+from topdown.projection.histograms.families import Family
 from topdown.projection.linked import linked_family
 from topdown.projection.linked.large_family import solve_large
 from topdown.projection.linked.linked_family import LinkedAnswers, LinkedFamily
@@ -131,3 +132,11 @@ def test_a_large_root_meets_its_rows_to_rounding() -> None:
     rows = family.rows.conditions()
     lacks = np.maximum(rows.low - found.x @ rows.rows.T, found.x @ rows.rows.T - rows.high)
     assert lacks.max() < 1e-9
+
+
+def test_a_family_that_one_engine_gives_up_is_solved_by_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def given_up(family: Family) -> None:
+        raise ProjectionError("a family's program was not solved")
+
+    monkeypatch.setattr(linked_family, "solve_compiled", given_up)
+    assert _certified(measured_family(UNIVERSE, np.random.default_rng(9), children=3, mean=6.0))

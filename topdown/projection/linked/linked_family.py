@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
 from topdown.measurements.measurements import Answers
