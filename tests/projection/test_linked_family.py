@@ -13,7 +13,6 @@ from topdown.measurements.measurements import Answers
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, certify
 from topdown.projection.check.cvxpy_programs import CvxpySolver, family_solution
 from topdown.projection.histograms.families import Family, Solved
-from topdown.projection.histograms.families import Family
 from topdown.projection.linked import linked_family
 from topdown.projection.linked.large_family import solve_large
 from topdown.projection.linked.linked_family import LinkedAnswers, LinkedFamily

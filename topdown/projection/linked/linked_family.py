@@ -12,6 +12,7 @@ households (`topdown.linked.member_groups`), the number of units, where it is pu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -229,12 +230,13 @@ class LinkedFamily(NamedTuple):
     def solve(self) -> tuple[Solved, Residuals]:
         """The solution, and how far it is from optimal. Raises `ProjectionError` where there is none."""
         if len(self.cells) <= _LARGE:
-            solved = self._fitted(solve_compiled(self.dense()))
-            residuals = self.check(solved)
-            # The compiled engine holds rows by a weight, which rounding may keep from being met; the other one meets
-            # them to rounding, and takes longer.
-            if residuals.worst <= FAMILY_TOLERANCE:
-                return solved, residuals
+            # The compiled engine holds rows by a weight, which rounding may keep from being met, or it gives up; the
+            # other one meets them to rounding, and takes longer.
+            with suppress(ProjectionError):
+                solved = self._fitted(solve_compiled(self.dense()))
+                residuals = self.check(solved)
+                if residuals.worst <= FAMILY_TOLERANCE:
+                    return solved, residuals
         solved = self._fitted(solve_large(self))
         return solved, self.check(solved)
 
