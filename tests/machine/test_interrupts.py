@@ -188,7 +188,7 @@ def test_the_workers_of_a_study_that_is_killed_end_too(long_study: Path) -> None
     assert end(process)[0] == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("module", ["numpy", "cvxpy", "topdown.cli.ledger_command"])
+@pytest.mark.parametrize("module", ["numpy", "pandas", "topdown.cli.ledger_command"])
 def test_an_interrupt_while_the_libraries_load(toy_run: Path, module: str) -> None:
     process = start(IMPORTED, "run", toy_run)
     wait_for(process.stderr, f"loading {module}\n")

@@ -160,6 +160,7 @@ def test_of_a_large_geography_a_part_of_as_many_levels_is_taken() -> None:
 @examples(40, derandomize=True)
 @example(seed=6355, mechanism="geometric", method="top-down")  # OSQP gives up, and Clarabel ends inaccurate
 @example(seed=1_387_789_458, mechanism="discrete-gaussian", method="joint")  # sums of floors are a unit too large
+@example(seed=3_389_393_300, mechanism="laplace", method="joint")  # OSQP by cvxpy ended inaccurate
 @given(
     seed=st.integers(0, 2**32 - 1),
     mechanism=st.sampled_from(["geometric", "discrete-gaussian", "laplace"]),
@@ -170,9 +171,7 @@ def test_plans_of_all_kinds_pass(seed: int, mechanism: str, method: str) -> None
 
 
 @pytest.mark.xfail(strict=True, reason="the second solver ends inaccurate and says that it succeeded")
-@pytest.mark.parametrize(
-    ("seed", "mechanism"), [(9152, "geometric"), (3_389_393_300, "laplace"), (2_212_596_928, "laplace")]
-)
+@pytest.mark.parametrize(("seed", "mechanism"), [(9152, "geometric"), (2_212_596_928, "laplace")])
 def test_of_the_whole_tree_at_once_shares_that_differ_by_orders_of_magnitude_pass(seed: int, mechanism: str) -> None:
     """Some of 600 such plans are refused by their rehearsal, though the first solution is certified."""
     require_a_second_solution_agrees(seed, mechanism, "joint")
