@@ -143,7 +143,7 @@ class Disturbed:
 
     def __post_init__(self) -> None:
         self.patch.setattr(ledger_file, "datetime", _Frozen)
-        self.patch.setattr("topdown.pipeline.parts.in_parts.ProcessWorkers", _InThisProcess)
+        self.patch.setattr("topdown.machine.tasks.ProcessWorkers", _InThisProcess)
         self.patch.setattr("topdown.measurements.journal.secrets.token_bytes", self._secret)
         template = self.folder / "template"
         template.mkdir()
