@@ -8,6 +8,7 @@ then has its entries, also the workers of a release in parts.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 
@@ -19,5 +20,11 @@ def load(registry: str) -> None:
     """Import what completes ``registry``, if anything does: of topdown, and of installed packages."""
     if registry in MODULES:
         import_module(MODULES[registry])
+    _load_packages(registry)
+
+
+@cache
+def _load_packages(registry: str) -> None:
+    # Once a process: every search goes through all installed packages.
     for one in entry_points(group=f"topdown.{registry}"):
         one.load()
