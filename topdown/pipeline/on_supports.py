@@ -30,7 +30,7 @@ from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.histograms.support_descent import Asked, SupportDescent, Tied, descend_on_supports
 from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.invariants import Contradiction
-from topdown.projection.method import method_named, nonnegative_methods
+from topdown.projection.method import Method, method_named, nonnegative_methods
 from topdown.projection.rounding_method import rounding_named
 from topdown.release.manifest import Origin
 from topdown.release.publication import begun
@@ -68,8 +68,8 @@ def require_on_supports(config: DerivationConfig, plan: Plan, levels: tuple[str,
     """Refuse, before anything is drawn, what is not solved on supports. ``plan``: `measurable`. Raises
     `ConfigError`."""
     method = method_named(config.projection.method)
-    if method.families is None or method.upward:
-        able = [name for name in nonnegative_methods() if _solves(name)]
+    if not _solves(method):
+        able = [name for name in nonnegative_methods() if _solves(method_named(name))]
         raise ConfigError(
             f"a schema of {schema.n_cells:,} cells is solved from the root down, with what was measured at the node "
             f"alone: write projection.method = {' or '.join(map(shown, able))}"
@@ -87,8 +87,7 @@ def require_on_supports(config: DerivationConfig, plan: Plan, levels: tuple[str,
             )
 
 
-def _solves(name: str) -> bool:
-    method = method_named(name)
+def _solves(method: Method) -> bool:
     return method.families is not None and not method.upward
 
 
