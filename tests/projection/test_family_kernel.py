@@ -11,9 +11,12 @@ from support.histograms import RandomFamily, random_family
 from topdown.projection.check.cvxpy_programs import solve_family
 from topdown.projection.conditions import Rows
 from topdown.projection.histograms import family_kernel
-from topdown.projection.histograms.families import Family
+from topdown.projection.histograms.families import Family, optimality_of, solve_compiled
 from topdown.projection.histograms.precision_matrices import Gathered
 from topdown.projection.method import CvxpySolver
+
+ONE = np.zeros((1, 1), np.int32)
+"""The pattern of a single cell."""
 
 
 def solve(family: RandomFamily, rows: Rows | None = None) -> tuple[Any, Any, Any, int, int]:
@@ -85,6 +88,24 @@ def test_a_family_that_cycles_goes_on_by_falling_objectives() -> None:
         )
         assert ended == family_kernel.SOLVED
         assert lacking(family, x, multipliers) < 1e-8
+
+
+@pytest.mark.parametrize("bits", [20, 31, 40, 50])
+def test_a_count_at_0_beside_a_large_one_is_solved(bits: int) -> None:
+    # The second child is 0, and so is its multiplier: which of both is below 0 is rounding of the third child's count.
+    rng = np.random.default_rng(6)
+    none = np.zeros((0, 1), np.bool_), np.zeros((3, 0)), np.zeros((3, 0))
+    for number in range(500):
+        unit, strength = rng.uniform(0.01, 1), rng.uniform(0.1, 10)
+        total = np.array([2.0**bits + number])
+        known = np.array([[3 * unit], [-unit], [total[0] - 5 * unit]])
+        rows = Rows(np.ones((3, 1), np.bool_), *none)
+        family = Family(np.zeros(1, np.int64), Gathered(np.full((3, 1), strength), strength * known), ONE, total, rows)
+        found = solve_compiled(family)
+        slope = strength * (found.x - known), strength * (np.abs(found.x) + np.abs(known))
+        assert optimality_of(slope, np.full((3, 1), strength), family, found).worst < 1e-8
+        assert found.x.min() >= 0
+        assert np.abs(found.x - [[4 * unit], [0], [total[0] - 4 * unit]]).max() < 1e-15 * total[0]
 
 
 def test_matrices_that_are_made_when_they_are_needed_are_those_that_are_held() -> None:

@@ -636,7 +636,8 @@ def _wrong_sign(x: float, free: bool, lack: float, deviation: float, most: float
     """Whether a free cell is negative, or an empty one would grow, by more than rounding.
 
     ``lack``: the residual of its equation; ``deviation``: the root of its information; ``most`` and ``terms``: the
-    sizes to which rounding is relative.
+    sizes to which rounding is relative. A free cell shares the rounding of its siblings' sum, which is in ``most``: a
+    cell of 0 beside large siblings would be dropped and come back for ever.
     """
     if free:
         return x * deviation < -SIGN - _ROUNDING * most * deviation
@@ -659,6 +660,7 @@ def _row_side(side: int, answer: float, low: float, high: float, push: float, sl
 def _change_minds(
     information: Any,
     g: Any,
+    total: Any,
     allowed: Any,
     rows: Any,
     low: Any,
@@ -690,7 +692,8 @@ def _change_minds(
             if not allowed[c, k]:
                 continue
             deviation, terms = np.sqrt(strength), size[k] + abs(multiplier[k])
-            if _wrong_sign(x[c, k], free[c, k], slope[k] - multiplier[k], deviation, most, terms):
+            lack, largest = slope[k] - multiplier[k], max(most, total[k])
+            if _wrong_sign(x[c, k], free[c, k], lack, deviation, largest, terms):
                 wrong, last_child, last_cell = wrong + 1, c, k
                 if not single:
                     free[c, k] = not free[c, k]
@@ -784,12 +787,12 @@ def _primal(
         length = 1.0
         for c in range(children):
             for k in range(cells):
-                if free[c, k] and aim[c, k] < 0:
+                if free[c, k] and aim[c, k] < -_ROUNDING * total[k]:
                     length = min(length, x[c, k] / (x[c, k] - aim[c, k]))
         for c in range(children):
             for k in range(cells):
                 if free[c, k]:
-                    blocks = aim[c, k] < 0 and x[c, k] / (x[c, k] - aim[c, k]) <= length
+                    blocks = aim[c, k] < -_ROUNDING * total[k] and x[c, k] / (x[c, k] - aim[c, k]) <= length
                     x[c, k] += length * (aim[c, k] - x[c, k])
                     if blocks:
                         x[c, k] = 0.0
@@ -869,6 +872,7 @@ def solve_family(
         wrong = _change_minds(
             information,
             g,
+            total,
             allowed,
             rows,
             low,
