@@ -28,8 +28,8 @@ from topdown.projection.linked.linked_descent import linked_down
 from topdown.workload import Schema
 
 RHO = 2.56
-WIDTHS = (11, 12, 15)
-"""Digits of the codes of tracts, block groups and blocks."""
+WIDTHS = (5, 11, 12, 15)
+"""Digits of the codes of counties, tracts, block groups and blocks."""
 
 
 def _cells(table: pa.Table, schema: Schema) -> np.ndarray:
@@ -63,7 +63,7 @@ def main(path: str, prefix: str) -> None:
     found.append(np.full(int(empty.sum()), universe.vacant))
     leaves = Tabulated.of(np.concatenate(where), np.concatenate(found))
     sizes, above = [], [prefix]
-    for width in WIDTHS:
+    for width in (one for one in WIDTHS if one > len(prefix)):
         own = sorted({code[:width] for code in codes})
         sizes.append(np.array([sum(one.startswith(parent) for one in own) for parent in above]))
         above = own

@@ -117,6 +117,37 @@ def test_a_large_family_has_the_same_solution(seed: int) -> None:
     assert certify([family.check(found)], np.ones(1), nonnegative=True, tolerance=FAMILY_TOLERANCE).holds()
 
 
+def test_a_large_family_of_many_children_needs_few_rounds() -> None:
+    """With the narrowest tolerance from the first round on, cells and rows changed sides for more than 90 rounds."""
+    family = measured_family(UNIVERSE, np.random.default_rng(1), children=40, mean=3.0, rho=0.1)
+    found = solve_large(family)
+    assert found.rounds < 60
+    assert certify([family.check(found)], np.ones(1), nonnegative=True, tolerance=FAMILY_TOLERANCE).holds()
+
+
+def test_a_large_family_is_sought_from_a_solution_nearby() -> None:
+    family = measured_family(UNIVERSE, np.random.default_rng(2), children=6, mean=6.0)
+    right = family.solve()[0]
+    near = right._replace(x=right.x * (1 + 1e-6), sums=right.sums * (1 - 1e-6))
+    found = solve_large(family, near)
+    assert found.rounds <= 3 < solve_large(family).rounds
+    assert np.abs(found.x - right.x).max() < 1e-8
+    assert certify([family.check(found)], np.ones(1), nonnegative=True, tolerance=FAMILY_TOLERANCE).holds()
+
+
+def test_a_row_that_the_parent_has_at_its_least_is_at_its_least_in_all_children() -> None:
+    """Else the multipliers of such a row may rise for all children at once."""
+    family = measured_family(UNIVERSE, np.random.default_rng(1), children=4, mean=0.6)
+    rows, total = family.rows, family.total
+    assert total is not None
+    tight = rows.coefficients @ total == rows.low.sum(axis=0)
+    assert (rows.high[:, tight] == rows.low[:, tight]).all()
+    assert np.isinf(rows.high[:, ~tight]).all()
+    inequalities = ~UNIVERSE.compositions.rows.equal
+    assert set(tight[: rows.members][inequalities]) == {False, True}
+    assert _certified(family)
+
+
 def test_a_family_is_solved_as_a_large_one_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linked_family, "_LARGE", 10)
     family = measured_family(UNIVERSE, np.random.default_rng(9), children=3, mean=6.0)

@@ -1,9 +1,9 @@
 """Families of many cells: the program of a root, or of the children of a large parent, without a matrix of the cells.
 
-The same primal-dual active set as `topdown.projection.histograms.family_kernel`, its rows held
-by the method of multipliers.
-What differs is how a child's equations on its free cells are solved: its information is a diagonal D (answers in which
-one cell counts) and few other answers and rows A with weights S, so that
+The same primal-dual active set as `topdown.projection.histograms.family_kernel`, its rows held by the method of
+multipliers, in stages: first with wide tolerances, with which few rounds are needed, then with narrower ones. How a
+child's equations on its free cells are solved differs too: its information is a diagonal D (answers in which one cell
+counts) and few other answers and rows A with weights S, so that
 
     (D + A' S A)^-1 = D^-1 - D^-1 A' R (1 + R A D^-1 A' R)^-1 R A D^-1,   R = S^(1/2)      (Woodbury 1950),
 
@@ -24,24 +24,32 @@ if TYPE_CHECKING:
     from topdown.linked.universe import BoolArray
     from topdown.projection.linked.linked_family import LinkedFamily
 
-_SIGN, _ROUNDING = 1e-10, 2.0**-46
-"""What counts as a wrong sign, in units of the noise; and what rounding may be of the largest term."""
+_SIGNS, _ROUNDING = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10), 2.0**-46
+"""What counts as a wrong sign, in units of the noise, at every stage; and what rounding may be of the largest term."""
 
-_WEIGHT = 1e2
-"""What a held row adds along itself, in units of the child's largest information."""
+_WEIGHT, _MOST_WEIGHT, _HEAVIER = 1e2, 1e6, 10.0
+"""What a held row adds along itself, in units of the child's largest information: at first, at most, and by which
+factor it grows where what rows lack falls slowly."""
+
+_SLOWLY = 0.2
+"""Which part of what held rows lacked should be left, at most, when their multipliers have been moved once."""
+
+_NEAR = 10.0
+"""What held rows may lack, in units of what they may in the end of a stage, where the next one begins."""
 
 _SURER = 4.0
 """As in `topdown.projection.histograms.family_kernel`: a multiplier's sign is surer than what its row may lack."""
 
-_MOST_ROUNDS, _PATIENCE, _MOST_STEPS, _MOST_REFINEMENTS = 400, 5, 600, 6
-_LEFT = 1e-13
-"""What may be left of the sums, as a part of what they lacked, when conjugate gradients end."""
+_MOST_ROUNDS, _PATIENCE, _MOST_STEPS, _MOST_REFINEMENTS = 600, 3, 600, 6
+_LEFT, _ENOUGH = 1e-2, 1e-1
+"""As a part of what counts as a wrong sign: what may be left of the sums, of what they lacked, when conjugate gradients
+end; and the change of a solution, in units of the noise, that is refined no further."""
 
-_ENOUGH = 1e-12
-"""Change of a solution, in units of the noise, that is refined no further."""
+_LEAST_LEFT, _LEAST_ENOUGH = 1e-13, 1e-12
+"""The least of both."""
 
-_COARSE_LEFT, _COARSE_ENOUGH, _COARSE_SIGN = 1e-4, 1e-3, 1e-2
-"""The same, and what counts as a wrong sign, while cells and rows change sides."""
+_SOME = 0.3
+"""Which part of the cells and rows on the wrong side change sides where all of them make no progress."""
 
 
 class _FreeEquations(NamedTuple):
@@ -62,9 +70,12 @@ class _FreeEquations(NamedTuple):
 
 
 class _WhileSolved:
-    """A family while it is solved: which cells are free, which rows are held at which side, with which multipliers."""
+    """A family while it is solved: which cells are free, which rows are held at which side, with which multipliers.
 
-    def __init__(self, family: LinkedFamily) -> None:
+    It begins with all cells free, or from the signs and multipliers of a solution that is not near enough.
+    """
+
+    def __init__(self, family: LinkedFamily, begin: Solved | None) -> None:
         from scipy import sparse
 
         self.family, self.rows = family, family.rows.conditions()
@@ -93,7 +104,23 @@ class _WhileSolved:
         self.children: list[_FreeEquations] = [None] * count  # type: ignore[list-item]
         self.used = np.zeros((count, self.sums.shape[0]))
         self.x, self.multiplier = np.zeros_like(self.g), np.zeros(self.g.shape[1])
-        self.fine = False
+        self.heavier, self.stage = 1.0, 0
+        self.generator = np.random.default_rng(0)
+        if begin is not None:
+            self.free &= begin.x > 0
+            self.side = np.where(self.side == 2, 2, -np.sign(begin.rows).astype(self.side.dtype))
+            self.x, self.multiplier, self.others = begin.x.copy(), begin.sums.copy(), begin.rows.copy()
+            self.stage = len(_SIGNS) - 1
+
+    @property
+    def sign(self) -> float:
+        """What counts as a wrong sign, in units of the noise."""
+        return _SIGNS[self.stage]
+
+    @property
+    def last_stage(self) -> bool:
+        """Whether tolerances become no narrower."""
+        return self.stage == len(_SIGNS) - 1
 
     def push(self, x: FloatArray) -> FloatArray:
         """What every row adds to the equations (children x rows)."""
@@ -127,7 +154,7 @@ class _WhileSolved:
         self.stale[:] = False
 
     def solve(self) -> None:
-        """``x`` and ``multiplier`` for the free cells and held rows, where ``fine`` refined until what is left is
+        """``x`` and ``multiplier`` for the free cells and held rows, in the last stage refined until what is left is
         rounding."""
         total = self.family.total
         self.x = np.where(self.free, self.x, 0.0)
@@ -144,7 +171,7 @@ class _WhileSolved:
                     own[child.index] += child.apply(step[child.index])
             self.x += change
             worst = float((np.abs(change) * unit).max(initial=0.0))
-            if worst < (_ENOUGH if self.fine else _COARSE_ENOUGH) or worst > last / 4:
+            if worst < max(_ENOUGH * self.sign, _LEAST_ENOUGH) or worst > last / 4:
                 break
             last = worst
 
@@ -170,7 +197,7 @@ class _WhileSolved:
 
         towards = nearly(left)
         step, size = towards.copy(), float(left @ towards)
-        enough = (_LEFT if self.fine else _COARSE_LEFT) ** 2 * size
+        enough = max(_LEFT * self.sign, _LEAST_LEFT) ** 2 * size
         for _ in range(_MOST_STEPS):
             if size <= enough:
                 break
@@ -185,19 +212,20 @@ class _WhileSolved:
             step = towards + size / last * step
         return found
 
-    def change_minds(self, *, single: bool) -> int:
-        """How many cells and rows are on the wrong side; they are moved to the other, all of them or only the last."""
+    def change_minds(self, *, some: bool) -> int:
+        """How many cells and rows are on the wrong side; they are moved to the other, all of them or ``some``."""
         rows, push = self.rows, self.push(self.x)
         lack = self.slope(self.x, push) - self.multiplier
-        unit = np.sqrt(self.diagonal)
+        unit, sign = np.sqrt(self.diagonal), self.sign
         most = np.abs(self.x).max(axis=1, keepdims=True)
+        # A cell shares the rounding of its siblings' sum.
+        largest = most if self.family.total is None else np.maximum(most, self.family.total)
         terms = np.abs(self.g) + np.abs(self.multiplier) + self.diagonal * most
-        sign = _SIGN if self.fine else _COARSE_SIGN
-        negative = self.free & (self.x * unit < -sign - _ROUNDING * most * unit)
+        negative = self.free & (self.x * unit < -sign - _ROUNDING * largest * unit)
         growing = rows.allowed & ~self.free & (lack < -sign * unit - _ROUNDING * terms)
         wrong: BoolArray = negative | growing
         answers = self.x @ rows.rows.T
-        strongest, slack = np.sqrt(self.weight / _WEIGHT)[:, None], self.slack()
+        strongest, slack = self.strongest(), self.slack()
         least = slack * self.weight[:, None] / _SURER + sign * strongest
         to = np.where(answers < rows.low - slack, -1, np.where(answers > rows.high + slack, 1, 0))
         to = np.where(self.side == -1, np.where(push < -least, 0, -1), to)
@@ -205,13 +233,9 @@ class _WhileSolved:
         to = np.where(self.side == 2, 2, to)
         moved = to != self.side
         count = int(wrong.sum() + moved.sum())
-        if single and count:
-            cells, held = np.argwhere(wrong), np.argwhere(moved)
-            wrong, moved = np.zeros_like(wrong), np.zeros_like(moved)
-            if len(held):
-                moved[tuple(held[-1])] = True
-            else:
-                wrong[tuple(cells[-1])] = True
+        if some:
+            wrong &= self.generator.random(wrong.shape) < _SOME
+            moved &= self.generator.random(moved.shape) < _SOME
         self.free ^= wrong
         self.side = np.where(moved, to, self.side)
         self.others[moved] = 0.0
@@ -230,37 +254,62 @@ class _WhileSolved:
         """What rows may lack (children x rows): a little of the noise, and rounding of their sums, whose terms are
         large where they are 0."""
         terms = np.abs(self.x) @ np.abs(self.rows.rows).T
-        sign = _SIGN if self.fine else _COARSE_SIGN
-        return np.asarray(sign / np.sqrt(self.weight / _WEIGHT)[:, None] + _ROUNDING * terms)
+        return np.asarray(self.sign / self.strongest() + _ROUNDING * terms)
+
+    def strongest(self) -> FloatArray:
+        """The root of every child's largest information (children x 1)."""
+        return np.asarray(np.sqrt(self.diagonal.max(axis=1))[:, None])
 
     def missing(self) -> float:
         """What held rows lack at most, in units of what they may."""
         off = np.abs(self.push(self.x) - self.others) / self.weight[:, None] / self.slack()
         return float(np.where(self.side != 0, off, 0.0).max(initial=0.0))
 
+    def move_multipliers(self, lacked: float) -> float:
+        """Move the held rows' multipliers by what the rows lack; where that falls slowly from what they ``lacked`` when
+        this was done before, rows weigh more from now on. Gives what they lack, in units of what they may."""
+        lack = self.missing()
+        self.others = self.push(self.x)
+        if lack > _SLOWLY * lacked and self.heavier * _HEAVIER * _WEIGHT <= _MOST_WEIGHT:
+            self.heavier *= _HEAVIER
+            self.weight = self.weight * _HEAVIER
+            self.stale[:] = True
+            return np.inf
+        return lack
 
-def solve_large(family: LinkedFamily) -> Solved:
-    """The solution of a family's program. Raises `ProjectionError` where it is not found."""
-    state = _WhileSolved(family)
-    fewest, patience, rounds, tied = np.iinfo(np.int64).max, _PATIENCE, 0, family.total is not None
-    while rounds < _MOST_ROUNDS:
-        rounds += 1
+    def solved(self, rounds: int) -> Solved:
+        """The solution as it is."""
+        x, total = np.maximum(self.x, 0.0), self.family.total
+        if total is not None:
+            x[np.argmax(x, axis=0), np.arange(x.shape[1])] += total - x.sum(axis=0)
+        return Solved(x, self.multiplier, self.others, rounds)
+
+
+def solve_large(family: LinkedFamily, begin: Solved | None = None) -> Solved:
+    """The solution of a family's program, sought from one that is not near enough (``begin``), if there is one. Raises
+    `ProjectionError` where it is not found."""
+    state = _WhileSolved(family, begin)
+    fewest, patience, lacked = np.iinfo(np.int64).max, _PATIENCE, np.inf
+    for rounds in range(1, _MOST_ROUNDS + 1):
         state.refresh()
         state.solve()
-        wrong = state.change_minds(single=patience == 0)
-        if wrong == 0:
-            done = state.fine and state.missing() <= 1.0
-            state.others, state.fine = state.push(state.x), True
-            if done:
-                x = np.maximum(state.x, 0.0)
-                if family.total is not None:
-                    x[np.argmax(x, axis=0), np.arange(x.shape[1])] += family.total - x.sum(axis=0)
-                return Solved(x, state.multiplier, state.others, rounds)
+        tired = patience == 0
+        wrong = state.change_minds(some=tired and state.last_stage)
+        if wrong == 0 and state.last_stage and state.missing() <= 1.0:
+            state.others = state.push(state.x)
+            return state.solved(rounds)
+        if not state.last_stage and (tired or (wrong == 0 and state.missing() <= _NEAR)):
+            # No progress with these tolerances: what is left is sorted out with narrower ones.
+            state.others, lacked = state.push(state.x), np.inf
+            state.stage += 1
+            fewest, patience = np.iinfo(np.int64).max, _PATIENCE
+        elif wrong == 0:
+            lacked = state.move_multipliers(lacked)
             fewest, patience = np.iinfo(np.int64).max, _PATIENCE
         elif wrong < fewest:
             fewest, patience = wrong, _PATIENCE
         elif patience > 0:
             patience -= 1
-        if tied:
+        if family.total is not None:
             state.give_back()
-    raise ProjectionError("a family's program was not solved: its conditions contradict each other")
+    raise ProjectionError(f"a family's program was not solved in {_MOST_ROUNDS} rounds")

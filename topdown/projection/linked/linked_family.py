@@ -76,6 +76,17 @@ class FamilyRows(NamedTuple):
             np.concatenate(found), np.concatenate(low, axis=1), np.concatenate(high, axis=1), allowed, len(members)
         )
 
+    def with_sums(self, total: FloatArray | None) -> FamilyRows:
+        """The same rows, of children that add up to ``total`` (cells,): where what they have at least adds up to it,
+        they have no more.
+
+        The multipliers of such a row may rise for all children at once, so that their signs say nothing.
+        """
+        if total is None:
+            return self
+        least = np.where(np.isfinite(self.low), self.low, -np.inf).sum(axis=0)
+        return self._replace(high=np.where(self.coefficients @ total == least, self.low, self.high))
+
     def conditions(self) -> Rows:
         """What the engine takes: rows that are about any cell, their largest coefficient 1."""
         largest = np.abs(self.coefficients).max(axis=1, initial=0.0)
@@ -202,7 +213,7 @@ class LinkedFamily(NamedTuple):
     ) -> LinkedFamily:
         """The program of ``nodes``, numbered from the first of their level, whose ``answers`` and ``figures`` these
         are."""
-        rows = FamilyRows.of(universe, figures.at(nodes), cells)
+        rows = FamilyRows.of(universe, figures.at(nodes), cells).with_sums(total)
         return cls(cells, answers.on(nodes, cells, total), total, rows)
 
     def given(self, counts: IntArray, held: npt.NDArray[np.bool_]) -> LinkedFamily:
@@ -219,8 +230,9 @@ class LinkedFamily(NamedTuple):
         measured = MeasuredCells(np.ascontiguousarray(answers[:, left]), rest, precision, prior[left], share[left])
         coefficients, low, high, allowed, members = self.rows
         fixed = own @ coefficients[:, held].T
-        rows = FamilyRows(coefficients[:, left], low - fixed, high - fixed, allowed[:, left], members)
-        return LinkedFamily(self.cells[left], measured, None if self.total is None else self.total[left], rows)
+        total = None if self.total is None else self.total[left]
+        rows = FamilyRows(coefficients[:, left], low - fixed, high - fixed, allowed[:, left], members).with_sums(total)
+        return LinkedFamily(self.cells[left], measured, total, rows)
 
     def dense(self) -> Family:
         """The program as the engine of histograms takes it, with matrices (cells x cells)."""
@@ -229,15 +241,16 @@ class LinkedFamily(NamedTuple):
 
     def solve(self) -> tuple[Solved, Residuals]:
         """The solution, and how far it is from optimal. Raises `ProjectionError` where there is none."""
+        near: Solved | None = None
         if len(self.cells) <= _LARGE:
             # The compiled engine holds rows by a weight, which rounding may keep from being met, or it gives up; the
             # other one meets them to rounding, and takes longer.
             with suppress(ProjectionError):
-                solved = self._fitted(solve_compiled(self.dense()))
-                residuals = self.check(solved)
+                near = self._fitted(solve_compiled(self.dense()))
+                residuals = self.check(near)
                 if residuals.worst <= FAMILY_TOLERANCE:
-                    return solved, residuals
-        solved = self._fitted(solve_large(self))
+                    return near, residuals
+        solved = self._fitted(solve_large(self, near))
         return solved, self.check(solved)
 
     def _fitted(self, solved: Solved) -> Solved:
