@@ -1,4 +1,8 @@
-"""How many examples hypothesis tries of a property: a fourth of them at a desk, all where a change is judged."""
+"""How many examples hypothesis tries of a property: a fourth of them at a desk, all where a change is judged.
+
+Where a change is judged the examples are the same every time, so that no change is refused for what it has not touched;
+new ones are looked for at a desk.
+"""
 
 from __future__ import annotations
 
@@ -14,4 +18,5 @@ ALL = bool(os.environ.get("CI"))
 def examples(count: int, **more: Any) -> settings:
     """Settings for a property of which ``count`` examples are tried, or a fourth of them and 10 at least (`ALL`), with
     ``more`` settings. No example has a deadline: what makes one slow is another process on the same cores."""
-    return settings(max_examples=count if ALL else min(count, max(10, count // 4)), deadline=None, **more)
+    most = count if ALL else min(count, max(10, count // 4))
+    return settings(max_examples=most, deadline=None, **{"derandomize": ALL, **more})
