@@ -15,7 +15,7 @@ from topdown.projection.check.cvxpy_programs import CvxpySolver, family_solution
 from topdown.projection.histograms.families import Family, Solved
 from topdown.projection.linked import linked_family
 from topdown.projection.linked.large_family import solve_large
-from topdown.projection.linked.linked_family import LinkedAnswers, LinkedFamily
+from topdown.projection.linked.linked_family import FamilyRows, LinkedAnswers, LinkedFamily, MeasuredCells
 
 UNIVERSE = census(races=3, ages=3)
 LARGE = census()
@@ -133,6 +133,21 @@ def test_a_large_family_is_sought_from_a_solution_nearby() -> None:
     assert found.rounds <= 3 < solve_large(family).rounds
     assert np.abs(found.x - right.x).max() < 1e-8
     assert certify([family.check(found)], np.ones(1), nonnegative=True, tolerance=FAMILY_TOLERANCE).holds()
+
+
+@pytest.mark.parametrize("bits", [31, 40, 50])
+def test_a_count_at_0_beside_a_large_one_changes_sides_no_more(bits: int) -> None:
+    # The second child is 0, and so is its multiplier: which of both is below 0 is rounding of the third child's count.
+    rng, cells, none, nothing = np.random.default_rng(6), 6, np.zeros((3, 0)), np.zeros(6)
+    rows = FamilyRows(np.zeros((0, cells)), none, none, np.ones((3, cells), np.bool_), 0)
+    answers = np.stack([np.arange(cells), np.zeros(cells, np.int64)])
+    for number in range(60):
+        unit, precision = rng.uniform(0.01, 1, cells), rng.uniform(0.1, 10, 2)
+        total = 2.0**bits + number + np.arange(cells)
+        known = np.stack([3 * unit, -unit, total - 5 * unit])
+        said = [known, np.repeat(known.sum(axis=1)[:, None], cells, axis=1)]
+        measured = MeasuredCells(answers, said, np.tile(precision, (3, 1)), nothing, nothing)
+        assert solve_large(LinkedFamily(np.arange(cells), measured, total, rows)).rounds <= 6
 
 
 def test_a_row_that_the_parent_has_at_its_least_is_at_its_least_in_all_children() -> None:

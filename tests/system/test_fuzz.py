@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from support.examples import ALL
 from topdown.config import load_config
 from topdown.errors import DataError, TopdownError
 from topdown.machine.files import file_digest
@@ -336,7 +337,13 @@ def quick_and_long(strategy: st.SearchStrategy[Any]) -> Callable[[Callable[[Any]
     def decorate(function: Callable[[Any], None]) -> Any:
         @pytest.mark.parametrize("examples", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=["quick", "long"])
         def test(examples: int) -> None:
-            @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+            @settings(
+                max_examples=examples,
+                deadline=None,
+                database=None,
+                derandomize=ALL and examples == QUICK,
+                suppress_health_check=list(HealthCheck),
+            )
             @given(strategy)
             def each(case: Any) -> None:
                 function(case)

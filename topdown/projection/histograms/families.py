@@ -275,11 +275,16 @@ def solve_compiled(family: Family) -> Solved:
     )
     if ended != family_kernel.SOLVED:
         raise ProjectionError("a family's program was not solved: its conditions contradict each other")
+    return Solved(without_rounding(x, total), sums, rows, rounds)
+
+
+def without_rounding(x: FloatArray, total: FloatArray | None) -> FloatArray:
+    """``x`` (children x cells) without what rounding leaves below 0, adding up to ``total`` (cells,) where it is given:
+    the remaining error of the sums goes to the largest child, where it matters least."""
     x = np.maximum(x, 0.0)
     if total is not None:
-        # The remaining error of the sums goes to the largest child, where it matters least.
         x[np.argmax(x, axis=0), np.arange(len(total))] += total - x.sum(axis=0)
-    return Solved(x, sums, rows, rounds)
+    return x
 
 
 @dataclass(frozen=True)

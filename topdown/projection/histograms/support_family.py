@@ -22,7 +22,7 @@ from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.check.certificate import Residuals
 from topdown.projection.conditions import Rows
-from topdown.projection.histograms.families import Family, Solved, optimality_of, solve_compiled
+from topdown.projection.histograms.families import Family, Solved, optimality_of, solve_compiled, without_rounding
 from topdown.projection.histograms.precision_matrices import Gathered
 
 DENSE_CELLS, MOST_DENSE_CELLS = 60, 3_000
@@ -399,7 +399,7 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
         count = int(np.count_nonzero(wrong))
         if count == 0:
             if stage == len(_LEFT) - 1:
-                return _ended(family, x, sums, of_group, rounds)
+                return Solved(without_rounding(x, family.total), sums, of_group, rounds)
             stage, fewest, patience = stage + 1, np.iinfo(np.int64).max, _PATIENCE
             continue
         if count < fewest:
@@ -438,14 +438,6 @@ def _on_simplices(given: FloatArray, total: FloatArray) -> FloatArray:
     lower = (np.cumsum(falling, axis=0) - total) / np.arange(1, len(given) + 1)[:, None]
     last = (falling > lower).sum(axis=0) - 1
     return np.asarray(np.maximum(given - lower[last, np.arange(given.shape[1])], 0.0), np.float64)
-
-
-def _ended(family: SupportFamily, x: FloatArray, sums: FloatArray, of_group: FloatArray, rounds: int) -> Solved:
-    x = np.maximum(x, 0.0)
-    if family.total is not None:
-        # The remaining error of the sums goes to the largest child, where it matters least.
-        x[np.argmax(x, axis=0), np.arange(x.shape[1])] += family.total - x.sum(axis=0)
-    return Solved(x, sums, of_group, rounds)
 
 
 def _equations(space: _Space, g: FloatArray, x: FloatArray, enough: float) -> FloatArray:

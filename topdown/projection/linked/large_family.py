@@ -18,7 +18,7 @@ import numpy as np
 
 from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray
-from topdown.projection.histograms.families import Solved
+from topdown.projection.histograms.families import Solved, without_rounding
 
 if TYPE_CHECKING:
     from topdown.linked.universe import BoolArray
@@ -96,21 +96,26 @@ class _WhileSolved:
         self.precision = np.concatenate([*weights, np.zeros((count, 0))], axis=1)
         if (self.d <= 0).any():
             raise ProjectionError("a family's program was not solved: what was measured does not determine it")
-        self.weight = _WEIGHT * self.diagonal.max(axis=1)
+        self.strongest = np.sqrt(self.diagonal.max(axis=1))[:, None]  # the root of each child's largest information
         self.free = self.rows.allowed.copy()
         self.side = np.where(self.rows.low == self.rows.high, 2, 0)
         self.others = np.zeros(self.rows.low.shape)
-        self.stale = np.ones(count, np.bool_)
+        self.weigh(_WEIGHT)
         self.children: list[_FreeEquations] = [None] * count  # type: ignore[list-item]
         self.used = np.zeros((count, self.sums.shape[0]))
         self.x, self.multiplier = np.zeros_like(self.g), np.zeros(self.g.shape[1])
-        self.heavier, self.stage = 1.0, 0
+        self.stage = 0
         self.generator = np.random.default_rng(0)
         if begin is not None:
             self.free &= begin.x > 0
             self.side = np.where(self.side == 2, 2, -np.sign(begin.rows).astype(self.side.dtype))
-            self.x, self.multiplier, self.others = begin.x.copy(), begin.sums.copy(), begin.rows.copy()
+            self.x, self.multiplier, self.others = begin.x, begin.sums.copy(), begin.rows.copy()
             self.stage = len(_SIGNS) - 1
+
+    def weigh(self, weight: float) -> None:
+        """Let every held row add so much along itself, in units of the child's largest information."""
+        self.weight = weight * self.diagonal.max(axis=1)
+        self.stale = np.ones(len(self.weight), np.bool_)
 
     @property
     def sign(self) -> float:
@@ -225,8 +230,8 @@ class _WhileSolved:
         growing = rows.allowed & ~self.free & (lack < -sign * unit - _ROUNDING * terms)
         wrong: BoolArray = negative | growing
         answers = self.x @ rows.rows.T
-        strongest, slack = self.strongest(), self.slack()
-        least = slack * self.weight[:, None] / _SURER + sign * strongest
+        slack = self.slack()
+        least = slack * self.weight[:, None] / _SURER + sign * self.strongest
         to = np.where(answers < rows.low - slack, -1, np.where(answers > rows.high + slack, 1, 0))
         to = np.where(self.side == -1, np.where(push < -least, 0, -1), to)
         to = np.where(self.side == 1, np.where(push > least, 0, 1), to)
@@ -254,57 +259,39 @@ class _WhileSolved:
         """What rows may lack (children x rows): a little of the noise, and rounding of their sums, whose terms are
         large where they are 0."""
         terms = np.abs(self.x) @ np.abs(self.rows.rows).T
-        return np.asarray(self.sign / self.strongest() + _ROUNDING * terms)
-
-    def strongest(self) -> FloatArray:
-        """The root of every child's largest information (children x 1)."""
-        return np.asarray(np.sqrt(self.diagonal.max(axis=1))[:, None])
+        return np.asarray(self.sign / self.strongest + _ROUNDING * terms)
 
     def missing(self) -> float:
         """What held rows lack at most, in units of what they may."""
         off = np.abs(self.push(self.x) - self.others) / self.weight[:, None] / self.slack()
         return float(np.where(self.side != 0, off, 0.0).max(initial=0.0))
 
-    def move_multipliers(self, lacked: float) -> float:
-        """Move the held rows' multipliers by what the rows lack; where that falls slowly from what they ``lacked`` when
-        this was done before, rows weigh more from now on. Gives what they lack, in units of what they may."""
-        lack = self.missing()
-        self.others = self.push(self.x)
-        if lack > _SLOWLY * lacked and self.heavier * _HEAVIER * _WEIGHT <= _MOST_WEIGHT:
-            self.heavier *= _HEAVIER
-            self.weight = self.weight * _HEAVIER
-            self.stale[:] = True
-            return np.inf
-        return lack
-
-    def solved(self, rounds: int) -> Solved:
-        """The solution as it is."""
-        x, total = np.maximum(self.x, 0.0), self.family.total
-        if total is not None:
-            x[np.argmax(x, axis=0), np.arange(x.shape[1])] += total - x.sum(axis=0)
-        return Solved(x, self.multiplier, self.others, rounds)
-
 
 def solve_large(family: LinkedFamily, begin: Solved | None = None) -> Solved:
     """The solution of a family's program, sought from one that is not near enough (``begin``), if there is one. Raises
     `ProjectionError` where it is not found."""
-    state = _WhileSolved(family, begin)
+    state, weight = _WhileSolved(family, begin), _WEIGHT
     fewest, patience, lacked = np.iinfo(np.int64).max, _PATIENCE, np.inf
     for rounds in range(1, _MOST_ROUNDS + 1):
         state.refresh()
         state.solve()
-        tired = patience == 0
-        wrong = state.change_minds(some=tired and state.last_stage)
-        if wrong == 0 and state.last_stage and state.missing() <= 1.0:
+        tired, last = patience == 0, state.last_stage
+        wrong = state.change_minds(some=tired and last)
+        if wrong == 0 or (tired and not last):
+            lacks = state.missing()
             state.others = state.push(state.x)
-            return state.solved(rounds)
-        if not state.last_stage and (tired or (wrong == 0 and state.missing() <= _NEAR)):
-            # No progress with these tolerances: what is left is sorted out with narrower ones.
-            state.others, lacked = state.push(state.x), np.inf
-            state.stage += 1
-            fewest, patience = np.iinfo(np.int64).max, _PATIENCE
-        elif wrong == 0:
-            lacked = state.move_multipliers(lacked)
+            if last and lacks <= 1.0:
+                return Solved(without_rounding(state.x, family.total), state.multiplier, state.others, rounds)
+            if not last and (tired or lacks <= _NEAR):
+                # On to narrower tolerances, even where these make no progress: most of what is left depends on them.
+                state.stage += 1
+                lacked = np.inf
+            elif lacks > _SLOWLY * lacked and weight < _MOST_WEIGHT:
+                weight *= _HEAVIER
+                state.weigh(weight)
+                lacked = np.inf
+            else:
+                lacked = lacks
             fewest, patience = np.iinfo(np.int64).max, _PATIENCE
         elif wrong < fewest:
             fewest, patience = wrong, _PATIENCE

@@ -84,8 +84,8 @@ class FamilyRows(NamedTuple):
         """
         if total is None:
             return self
-        least = np.where(np.isfinite(self.low), self.low, -np.inf).sum(axis=0)
-        return self._replace(high=np.where(self.coefficients @ total == least, self.low, self.high))
+        tight = self.coefficients @ total == self.low.sum(axis=0)
+        return self._replace(high=np.where(tight, self.low, self.high))
 
     def conditions(self) -> Rows:
         """What the engine takes: rows that are about any cell, their largest coefficient 1."""
