@@ -19,13 +19,13 @@ ONE = np.zeros((1, 1), np.int32)
 """The pattern of a single cell."""
 
 
-def solve(family: RandomFamily, rows: Rows | None = None) -> tuple[Any, Any, Any, int, int]:
+def solve(family: RandomFamily, rows: Rows | None = None, persist: bool = True) -> tuple[Any, Any, Any, int, int]:
     n, cells = family.g.shape
     if rows is None:
-        rows = Rows(family.allowed, np.zeros((0, cells), np.bool_), np.zeros((n, 0)), np.zeros((n, 0)))
+        rows = Rows(family.allowed, np.zeros((0, cells)), np.zeros((n, 0)), np.zeros((n, 0)))
     table, pattern, g, total, _ = family
     found: tuple[Any, Any, Any, int, int] = family_kernel.solve_family(
-        table, pattern, g, total, True, rows.allowed, rows.rows, rows.low, rows.high
+        table, pattern, g, total, True, rows.allowed, rows.rows.astype(np.float64), rows.low, rows.high, persist
     )
     return found
 
@@ -54,6 +54,8 @@ def solved(seed: int, count: int) -> list[int]:
             x, multipliers, _, ended, taken = solve(family)
             assert ended == family_kernel.SOLVED
             assert lacking(family, x, multipliers) < 1e-8
+            if taken > 150:
+                assert solve(family, persist=False)[3] == family_kernel.GIVEN_UP
             rounds.append(taken)
     return rounds
 
@@ -174,6 +176,25 @@ def test_rows_that_contradict_the_sums_are_given_up() -> None:
     most = np.full((n, 1), family.total.sum() / (2 * n))
     ended = solve(family, Rows(family.allowed, rows, np.full((n, 1), -np.inf), most))[3]
     assert ended == family_kernel.GIVEN_UP
+
+
+def test_loops_are_compiled_for_one_type_and_memory_layout() -> None:
+    """Each other one takes many seconds of every user's first run."""
+    family = random_family(np.random.default_rng(6))
+    assert family is not None
+    n, cells = family.g.shape
+    least, signatures = np.zeros((n, 2)), set()
+    for kind in (np.bool_, np.float64):
+        rows = Rows(family.allowed, np.ones((2, cells), kind), least, least + np.inf)
+        known, others = Gathered(family.table, family.g), Rows(*map(np.asfortranarray, rows))
+        for program in (
+            Family(np.arange(cells), known, family.pattern, family.total, rows),
+            Family(np.arange(cells), known._replace(g=np.asfortranarray(family.g)), family.pattern, None, others),
+        ):
+            before = set(family_kernel.solve_family.signatures)
+            solve_compiled(program)
+            signatures |= set(family_kernel.solve_family.signatures) - before
+    assert len(signatures) <= 1  # none where another test has had it compiled
 
 
 def test_a_large_matrix_is_inverted_by_halves() -> None:

@@ -61,8 +61,8 @@ def test_what_the_compiled_engine_leaves_is_solved_again(monkeypatch: pytest.Mon
     family = measured_family(UNIVERSE, np.random.default_rng(3), children=3, mean=4.0)
     right, compiled = family.solve()[0].x, linked_family.solve_compiled
 
-    def off(program: Family) -> Solved:
-        solved = compiled(program)
+    def off(program: Family, persist: bool) -> Solved:
+        solved = compiled(program, persist)
         x = solved.x.copy()
         cell = int(np.argmax(x.min(axis=0)))
         x[:2, cell] += [1e-6, -1e-6]
@@ -180,7 +180,7 @@ def test_a_large_root_meets_its_rows_to_rounding() -> None:
 
 
 def test_a_family_that_one_engine_gives_up_is_solved_by_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def given_up(family: Family) -> None:
+    def given_up(family: Family, persist: bool) -> None:
         raise ProjectionError("a family's program was not solved")
 
     monkeypatch.setattr(linked_family, "solve_compiled", given_up)

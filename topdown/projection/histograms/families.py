@@ -257,21 +257,24 @@ def _missed_rows(conditions: Rows, x: FloatArray, multipliers: FloatArray, stren
     return np.asarray(np.maximum(missed, wrong).max(axis=1))
 
 
-def solve_compiled(family: Family) -> Solved:
-    """The family's program by the compiled active set. Raises `ProjectionError` where it does not solve it."""
+def solve_compiled(family: Family, persist: bool = True) -> Solved:
+    """The family's program by the compiled active set. Raises `ProjectionError` where it does not solve it: where the
+    conditions contradict each other or, unless it is to ``persist``, for hours if need be, where it cycles."""
     from topdown.projection.histograms import family_kernel
 
     (table, g), conditions, total = family.known, family.conditions, family.total
     x, sums, rows, ended, rounds = family_kernel.solve_family(
         table,
         family.pattern,
-        np.ascontiguousarray(g),  # in the one memory layout for which loops are compiled
-        np.ones(len(family.cells)) if total is None else total,
+        # In one type and memory layout: for every other one the loops would be compiled anew, for many seconds.
+        np.ascontiguousarray(g),
+        np.ones(len(family.cells)) if total is None else np.ascontiguousarray(total),
         total is not None,
-        conditions.allowed,
-        conditions.rows,
-        conditions.low,
-        conditions.high,
+        np.ascontiguousarray(conditions.allowed),
+        np.ascontiguousarray(conditions.rows, np.float64),
+        np.ascontiguousarray(conditions.low),
+        np.ascontiguousarray(conditions.high),
+        persist,
     )
     if ended != family_kernel.SOLVED:
         raise ProjectionError("a family's program was not solved: its conditions contradict each other")

@@ -225,17 +225,20 @@ def _response(information: Any, free: Any, rows: Any, held: Any, weight: float) 
     """
     index = np.flatnonzero(free)
     n = len(index)
-    own = np.empty((n, n))
+    own, row = np.empty((n, n)), np.empty(n)
     for i in range(n):
+        whole = information[index[i]]
         for j in range(n):
-            own[i, j] = information[index[i], index[j]]
+            own[i, j] = whole[index[j]]
     inverse = own.copy()
-    for row in np.flatnonzero(held):
+    for number in np.flatnonzero(held):
+        for j in range(n):
+            row[j] = rows[number, index[j]]
         for i in range(n):
-            if rows[row, index[i]]:
+            if row[i] != 0:
+                part = weight * row[i]
                 for j in range(n):
-                    if rows[row, index[j]]:
-                        inverse[i, j] += weight * rows[row, index[i]] * rows[row, index[j]]
+                    inverse[i, j] += part * row[j]
     return index, own, inverse, n == 0 or invert(inverse)
 
 
@@ -325,35 +328,27 @@ def _diagonal(information: Any, c: int, k: int) -> float:
 
 
 @compiled
-def _slope(matrix: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None:
-    """P x - g - rows' n of one child, ``matrix`` being P and n what its rows add (`_pushes`)."""
+def _slope(matrix: Any, x: Any, g: Any, rows: Any, push: Any, into: Any, sizes: Any) -> None:
+    """P x - g - rows' n of one child, ``matrix`` being P and n what its rows add (`_pushes`), and the sum of the sizes
+    of its terms, to which its rounding error is relative."""
     for k in range(len(x)):
-        into[k] = -g[k]
+        into[k], sizes[k] = -g[k], abs(g[k])
     for j in range(len(x)):
-        if x[j] != 0:
+        part = x[j]
+        if part != 0:
+            row = matrix[j]
             for k in range(len(x)):
-                into[k] += matrix[j, k] * x[j]
+                term = row[k] * part
+                into[k] += term
+                sizes[k] += abs(term)
     for j in range(len(rows)):
-        if push[j] != 0:
+        part = push[j]
+        if part != 0:
+            row = rows[j]
             for k in range(len(x)):
-                if rows[j, k]:
-                    into[k] -= push[j] * rows[j, k]
-
-
-@compiled
-def _sizes(matrix: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None:
-    """The sum of the sizes of the terms of `_slope`, to which its rounding error is relative."""
-    for k in range(len(x)):
-        into[k] = abs(g[k])
-    for j in range(len(x)):
-        if x[j] != 0:
-            for k in range(len(x)):
-                into[k] += abs(matrix[j, k] * x[j])
-    for j in range(len(rows)):
-        if push[j] != 0:
-            for k in range(len(x)):
-                if rows[j, k]:
-                    into[k] += abs(push[j] * rows[j, k])
+                term = part * row[k]
+                into[k] -= term
+                sizes[k] += abs(term)
 
 
 @compiled
@@ -683,8 +678,7 @@ def _change_minds(
     for c in range(children):
         _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
         matrix = _matrix(information, c) if held else _some_rows(information, c, x[c])
-        _slope(matrix, x[c], g[c], rows, push, slope)
-        _sizes(matrix, x[c], g[c], rows, push, size)
+        _slope(matrix, x[c], g[c], rows, push, slope, size)
         most, strongest = np.abs(x[c]).max(), 0.0
         for k in range(cells):
             strength = table[c, pattern[k, k]]
@@ -804,8 +798,7 @@ def _primal(
         for c in range(children):
             _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
             own = _some_rows(information, c, x[c])
-            _slope(own, x[c], g[c], rows, push, slope)
-            _sizes(own, x[c], g[c], rows, push, size)
+            _slope(own, x[c], g[c], rows, push, slope, size)
             for k in range(cells):
                 if allowed[c, k] and not free[c, k]:
                     limit = SIGN * np.sqrt(_diagonal(information, c, k)) + _ROUNDING * (size[k] + abs(multiplier[k]))
@@ -821,7 +814,16 @@ def _primal(
 
 @compiled
 def solve_family(
-    table: Any, pattern: Any, g: Any, total: Any, tied: bool, allowed: Any, rows: Any, low: Any, high: Any
+    table: Any,
+    pattern: Any,
+    g: Any,
+    total: Any,
+    tied: bool,
+    allowed: Any,
+    rows: Any,
+    low: Any,
+    high: Any,
+    persist: bool,
 ) -> tuple[Any, Any, Any, int, int]:
     """The solution x (children x cells), multipliers of the sums (cells,) and of the rows (children x rows), how it
     ended and in how many rounds.
@@ -830,6 +832,7 @@ def solve_family(
     (children x cells). ``total`` (cells,) > 0, where ``tied``; otherwise the children are independent (a root).
     ``allowed`` (children x cells) bool; every cell is allowed for some child. ``rows`` (rows x cells), ``low`` and
     ``high`` (children x rows), infinite where there is no bound. P x - g = l + rows' n + the multipliers of x >= 0.
+    ``persist``: whether a family that cycles is continued as a primal active set, which ends, but may take hours.
     """
     children, cells = g.shape
     free, side = allowed.copy(), np.zeros(low.shape, np.int8)
@@ -851,7 +854,7 @@ def solve_family(
     idle, least, quiet, wanted, hoped, before = 0, np.inf, 0, 1, np.inf, others
     while passes < _MOST_PASSES:
         if rounds % (_MOST_ROUNDS + 1) == _MOST_ROUNDS:
-            if not tied:
+            if not (tied and persist):
                 return x, multiplier, others, GIVEN_UP, rounds
             ended, _ = _primal(
                 information, g, total, allowed, rows, side, low, high, weights, others, free, x, multiplier

@@ -243,10 +243,10 @@ class LinkedFamily(NamedTuple):
         """The solution, and how far it is from optimal. Raises `ProjectionError` where there is none."""
         near: Solved | None = None
         if len(self.cells) <= _LARGE:
-            # The compiled engine holds rows by a weight, which rounding may keep from being met, or it gives up; the
-            # other one meets them to rounding, and takes longer.
+            # The compiled engine holds rows by a weight, which rounding may keep from being met, or it gives up, which
+            # it does where it cycles; the other one meets them to rounding, and takes longer.
             with suppress(ProjectionError):
-                near = self._fitted(solve_compiled(self.dense()))
+                near = self._fitted(solve_compiled(self.dense(), persist=False))
                 residuals = self.check(near)
                 if residuals.worst <= FAMILY_TOLERANCE:
                     return near, residuals
