@@ -11,7 +11,7 @@ with sums of 0 (Gould, Hribar, Nocedal 2001).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -36,14 +36,19 @@ _SIGN, _ROUNDING = 1e-10, 2.0**-46
 """What counts as a wrong sign, in units of the noise; and what rounding may be of the largest term."""
 
 _MOST_ROUNDS, _PATIENCE = 400, 10
-_LEFT, _LOST = (1e-1, 1e-3, 1e-6, 1e-11), 1e-15
+_LEFT, _LOST = (1.0, 1e-1, 1e-3, 1e-6, 1e-11), 1e-15
 """What is left of a round's equations, in units of the noise: the next where no cell changes sides any more; and what
 rounding leaves, as a part of the largest term."""
 
+_ROUGH, _HARDLY_ANY = 2, 0.01
+"""In so many of these stages the next begins when the cells that change sides are at most this part of the free ones:
+which are free depends on what is left, and the rest would change sides again."""
+
 _MOST_STEPS, _MOST_REFINEMENTS = 2000, 5
 
-_FEW = 8
-"""Of so many cells that are closed and may not be, none is opened again: others are."""
+_NEAR, _SLOWLY, _MOST_MOVES = 1e-2, 0.8, 40
+"""What a sum that is to be nearly right may lack, in units of the noise; the part of what was lacking before at which
+all are made more precise; and how often their multipliers are moved at most."""
 
 _SOME = 0.3
 """Which part of the cells with a wrong sign changes sides where all of them make no progress."""
@@ -86,16 +91,18 @@ class SupportFamily:
         single: the precision of the cells themselves, above 0, whose measured values are ``own`` (children x cells).
         total: the parent's histogram (cells,), None for a root.
         held: sums of cells that are known exactly, None where there are none.
+        possible: the cells (children x cells) in which a child can have records, None where the ``held`` sums say so.
     """
 
     cells: IntArray
     answers: npt.NDArray[np.int32]
-    said: Sequence[IntArray]
+    said: Sequence[IntArray | FloatArray]
     precision: FloatArray
     single: float
     own: IntArray
     total: FloatArray | None
     held: HeldSums | None = None
+    possible: npt.NDArray[np.bool_] | None = None
 
     @cached_property
     def g(self) -> FloatArray:
@@ -121,12 +128,19 @@ class SupportFamily:
         from topdown.projection.histograms.support_kernel import apply_queries
 
         found = np.empty_like(x)
-        apply_queries(x, starts, cells, self.answers, self._sizes, self.precision, self.single, found)
+        apply_queries(x, starts, cells, *self._by_cell, self.precision, self.single, found)
         return found
 
     @cached_property
     def _sizes(self) -> IntArray:
         return np.array([said.shape[1] for said in self.said], np.int64)
+
+    @cached_property
+    def _by_cell(self) -> tuple[npt.NDArray[np.int32], IntArray]:
+        """The answers (cells x queries) among those of all queries, which begin there (queries + 1,): what is added up
+        for a cell is close together in memory."""
+        begins = np.concatenate([[0], np.cumsum(self._sizes)])
+        return np.ascontiguousarray((self.answers + begins[:-1, None]).T.astype(np.int32)), begins
 
     @cached_property
     def _coarse(self) -> Coarse | None:
@@ -176,6 +190,8 @@ class SupportFamily:
     @cached_property
     def allowed(self) -> npt.NDArray[np.bool_]:
         """The cells (children x cells) in which a child can have records."""
+        if self.possible is not None:
+            return self.possible
         if self.held is None:
             return np.ones((len(self.own), len(self.cells)), np.bool_)
         return np.asarray(self.held.sums[:, self.held.group] > 0)
@@ -353,37 +369,64 @@ class _Space:
 def solve_by_gradients(family: SupportFamily) -> Solved:
     """The solution of a family's program by an active set, its equations by conjugate gradients. Raises
     `ProjectionError` where it does not end."""
+    if family.held is None or family.total is None:
+        return _active_set(family, _begin(family), range(len(_LEFT)))
+    return _active_set(family, _nearly(family, family.held), range(_ROUGH, len(_LEFT)))
+
+
+def _nearly(family: SupportFamily, held: HeldSums) -> FloatArray:
+    """A solution (children x cells) whose held sums are nearly right, by the method of multipliers (Hestenes, Powell
+    1969): they are answers like others, precise ones, and what they lack is added to what they are said to be.
+
+    Held exactly from the beginning, sums of children and of groups leave so little open that an active set goes round
+    in circles.
+    """
+    answers = np.concatenate([family.answers, held.group[None].astype(np.int32)])
+    x, multipliers = _begin(family), np.zeros(held.sums.shape)
+    precise, heavier, before = family.diagonal, 2.0, np.inf
+    for step in range(_MOST_MOVES):
+        program = replace(
+            family,
+            answers=answers,
+            said=[*family.said, held.sums + multipliers / precise],
+            precision=np.append(family.precision, precise),
+            held=None,
+            possible=family.allowed,
+        )
+        try:
+            x = _active_set(program, x, range(min(step, 1), _ROUGH + 1)).x
+        except ProjectionError:
+            if heavier == 1:
+                raise
+            precise, heavier = family.diagonal, 1.0  # it goes in circles: back to where it did not
+            continue
+        lacks = np.where(held.sums > 0, held.sums - held.of(x), 0.0)
+        worst = float(np.abs(lacks).max(initial=0.0)) * np.sqrt(family.diagonal)
+        if worst <= _NEAR:
+            break
+        multipliers += precise * lacks
+        if worst > _SLOWLY * before:
+            precise *= heavier
+        before = worst
+    return x
+
+
+def _active_set(family: SupportFamily, x: FloatArray, stages: range) -> Solved:
+    """The solution of the equations of the last of the ``stages`` of `_LEFT`, sought from ``x`` on."""
     g, tied, allowed = family.g, family.total is not None, family.allowed
     unit, scale = np.sqrt(family.diagonal), float(np.abs(g).max(initial=1.0))
-    x = _begin(family)
-    free, closed, generator = allowed & (x > 0), np.zeros_like(allowed), np.random.default_rng(0)
-    cost = np.zeros(x.shape)
-    fewest, patience, stage, rounds = np.iinfo(np.int64).max, _PATIENCE, 0, 0
+    free, generator = allowed & (x > 0), np.random.default_rng(0)
+    fewest, patience, stage, rounds = np.iinfo(np.int64).max, _PATIENCE, stages[0], 0
     while rounds < _MOST_ROUNDS:
         rounds += 1
         space = _Space(family, free)
         begun = space.moved(x)
         lost = space.impossible(begun)
-        opened = _FEW
-        while lost.any() and family.held is not None:
-            # The free cells cannot have the groups' sums. Of many cells that were closed some are open again; instead
-            # of few those are opened that cost least, until what the parent has can be divided.
-            inside = lost[family.held.group]
-            back = closed & inside
-            if np.count_nonzero(back) > _FEW:
-                some = back & (generator.random(free.shape) < 0.5)
-                back = some if some.any() else back
-                closed = closed & ~back
-            else:
-                shut = allowed & ~free & inside & ~closed
-                price = np.where(shut, cost, np.inf)
-                least = np.partition(price, opened, axis=None)[opened] if opened < price.size else np.inf
-                back = shut & (price <= least) if shut.any() else back
-                opened *= 4
-            free = free | back
+        if lost.any() and family.held is not None:
+            # The free cells cannot have these groups' sums: all of the groups' cells may.
+            free = free | (allowed & lost[family.held.group])
             space = _Space(family, free)
             begun = space.moved(x)
-            lost = space.impossible(begun) & back.any()
         x = space.everywhere(_equations(space, g[free], begun, _LEFT[stage] * unit + _LOST * scale))
         slope = family.times(x)
         slope -= g
@@ -397,19 +440,18 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
         terms = np.abs(g) + np.abs(pushed) + family.diagonal * most
         wrong |= allowed & ~free & (cost < -slack * unit - _ROUNDING * terms)
         count = int(np.count_nonzero(wrong))
-        if count == 0:
-            if stage == len(_LEFT) - 1:
-                return Solved(without_rounding(x, family.total), sums, of_group, rounds)
+        if count == 0 and stage == stages[-1]:
+            return Solved(without_rounding(x, family.total), sums, of_group, rounds)
+        if count == 0 or (stage < _ROUGH and count <= _HARDLY_ANY * np.count_nonzero(free)):
             stage, fewest, patience = stage + 1, np.iinfo(np.int64).max, _PATIENCE
-            continue
-        if count < fewest:
+        elif count < fewest:
             fewest, patience = count, _PATIENCE
         elif patience > 0:
             patience -= 1
         else:
             # No progress, as where known sums leave multipliers open: only some change, others in every round.
             wrong &= generator.random(wrong.shape) < _SOME
-        closed, free = free & wrong, free ^ wrong
+        free = free ^ wrong
         if tied:
             free |= allowed & ~free.any(axis=0)
     raise ProjectionError(f"a family's program was not solved in {_MOST_ROUNDS} rounds")

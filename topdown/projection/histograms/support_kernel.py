@@ -19,30 +19,32 @@ _NOTHING = 1e-14
 
 @compiled
 def apply_queries(
-    x: Any, starts: Any, cells: Any, answers: Any, sizes: Any, weights: Any, single: float, into: Any
+    x: Any, starts: Any, cells: Any, answers: Any, begins: Any, weights: Any, single: float, into: Any
 ) -> None:
     """``into`` = P ``x`` (entries,): ``single`` x, and of every query its weight times the sum over the entries of the
     same child that count in the same answer.
 
     ``starts`` (children + 1,): where the entries of every child begin; ``cells`` (entries,): the cell of each;
-    ``answers`` (queries x cells): its answers, below ``sizes`` (queries,).
+    ``answers`` (cells x queries): its answers, among those of all queries, which begin at ``begins`` (queries + 1,).
     """
-    sums = np.empty(sizes.max() if len(sizes) else 1)
+    sums, queries = np.zeros(begins[-1]), len(weights)
     for c in range(len(starts) - 1):
-        begin, end = starts[c], starts[c + 1]
-        for e in range(begin, end):
-            into[e] = single * x[e]
-        for q in range(len(weights)):
-            of_cell, weight = answers[q], weights[q]
-            if sizes[q] < 4 * (end - begin):
-                sums[: sizes[q]] = 0.0
+        first, end = starts[c], starts[c + 1]
+        for q in range(queries):
+            if begins[q + 1] - begins[q] < 4 * (end - first):
+                sums[begins[q] : begins[q + 1]] = 0.0
             else:
-                for e in range(begin, end):
-                    sums[of_cell[cells[e]]] = 0.0
-            for e in range(begin, end):
-                sums[of_cell[cells[e]]] += x[e]
-            for e in range(begin, end):
-                into[e] += weight * sums[of_cell[cells[e]]]
+                for e in range(first, end):
+                    sums[answers[cells[e], q]] = 0.0
+        for e in range(first, end):
+            own, value = answers[cells[e]], x[e]
+            for q in range(queries):
+                sums[own[q]] += value
+        for e in range(first, end):
+            own, found = answers[cells[e]], single * x[e]
+            for q in range(queries):
+                found += weights[q] * sums[own[q]]
+            into[e] = found
 
 
 @compiled
