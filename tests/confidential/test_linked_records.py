@@ -199,15 +199,15 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "in no household and no facility": (
         of("persons", other_adult, household=""),
-        rf"{UNIT}: a person in no household and no facility \(row \d+ of persons\)",
+        rf"{UNIT}: is in none of households and in no facility \(row \d+ of persons\)",
     ),
     "a facility's person in a household": (
         of("persons", other_adult, relationship="nursing"),
-        rf"{UNIT}: a person with a household's key whose attributes are of nobody who lives in one \(row \d+ of",
+        rf"{UNIT}: has the key of one of households, and attributes that nobody in one of households has \(row \d+ of",
     ),
     "a key that is not there": (
         of("persons", in_household, household="9999999"),
-        r"row 0 of persons: the key of a household that is not in the table of households",
+        r"row 0 of persons: a key that is not in the table of households",
     ),
     "a second key": (
         of("households", lambda frame: frame["household"] == "0000002", household="0000001"),
@@ -219,7 +219,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "elsewhere": (
         of("persons", in_household, geoid="440070005001001"),
-        r"block '440070005001001': is in a household of another unit \(row 0 of persons\)",
+        r"block '440070005001001': is in one of households of another unit \(row 0 of persons\)",
     ),
     "an unknown unit": (
         of("persons", in_household, geoid="999999999999999"),

@@ -138,9 +138,9 @@ FAULTS: dict[str, tuple[Change, str]] = {
     ),
     "a person who lives nowhere": (
         lambda rows: changed(rows, "of", 3, -1),
-        "a person in no household and no facility",
+        "is in none of households and in no facility",
     ),
-    "a person elsewhere": (lambda rows: changed(rows, "whose", 3, 50), "is in a household of another unit"),
+    "a person elsewhere": (lambda rows: changed(rows, "whose", 3, 50), "is in one of households of another unit"),
 }
 
 
@@ -193,7 +193,7 @@ def rewritten(folder: Path, name: str, change: Callable[[pd.DataFrame], pd.DataF
     ("name", "change", "message"),
     [
         ("households", lambda frame: frame.assign(household="1"), "a key is missing, or stands twice"),
-        ("persons", lambda frame: frame.assign(household="x"), "a person has the key of no household"),
+        ("persons", lambda frame: frame.assign(household="x"), "a row has a key that none of"),
         ("persons", lambda frame: frame.assign(sex="x"), "'sex' has a value that is not one of its categories"),
         ("persons", lambda frame: frame.assign(geoid="44"), "a unit is no leaf of geography.parquet"),
         ("persons", lambda frame: frame.drop(columns="sex"), "cannot be read as microdata|has not the columns"),

@@ -371,8 +371,7 @@ def _households_of(own: pa.Array, key: pa.Array, universe: Universe) -> IntArray
     if lost.any():
         row = int(np.flatnonzero(lost)[0])
         raise CountsError(
-            f"{ROW}: the key of a household that is not in the table of {universe.names[0]}; add it there, or leave "
-            "the key empty",
+            f"{ROW}: a key that is not in the table of {universe.names[0]}; add it there, or leave the key empty",
             row=row,
         )
     return found

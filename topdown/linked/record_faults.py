@@ -49,15 +49,15 @@ def record_faults(universe: Universe, rows: LinkedRows) -> Iterator[RecordFault]
     group, is_head = universe.group_of(tagged), is_householder(universe, person)
     apart = np.zeros(len(of), bool)
     apart[home] = leaf[of[home]] != whose[home]
-    yield RecordFault("is in a household of another unit", "give both the same unit", 1, apart)
+    yield RecordFault(f"is in one of {one} of another unit", "give both the same unit", 1, apart)
     yield RecordFault(
-        "a person in no household and no facility",
-        "give the key of a household, or the attributes of somebody in a facility",
+        f"is in none of {one} and in no facility",
+        f"give the key of one of {one}, or attributes that a facility has",
         1,
         ~home & (universe.facility_of(tagged) < 0),
     )
     yield RecordFault(
-        "a person with a household's key whose attributes are of nobody who lives in one",
+        f"has the key of one of {one}, and attributes that nobody in one of {one} has",
         "correct the attributes, or leave the key empty",
         1,
         home & ~is_head & (group < 0),
@@ -88,7 +88,7 @@ def _of_members(universe: Universe, cell: IntArray, of: IntArray, group: IntArra
     largest = more & (compositions.total_most[kind] == compositions.total_most.max())
     yield RecordFault(
         f"one of {one} has more members than any may have",
-        "state a larger household, which the guarantee then speaks of, or divide it",
+        "state that one may have more, which the guarantee then speaks of, or divide it",
         0,
         largest,
     )

@@ -42,7 +42,7 @@ _PART = part_name(0)
 _ROWS_PER_GROUP = 1 << 20
 _KEY, _UNIT = "household", "geoid"
 STATEMENT = (
-    "These households and persons are post-processing of the release: they were made from its tables alone, and they "
+    "These rows are post-processing of the release: they were made from its tables alone, and they "
     "cost no budget beyond the release's. Whoever is described by them is made up; tabulated, they give back the "
     "release of both tables exactly."
 )
@@ -278,7 +278,7 @@ def read_linked(directory: str | Path) -> LinkedMicrodata:
         raise DataError(f"{names[0]}: a key is missing, or stands twice; {FETCH}")
     of = pc.index_in(persons[_KEY], value_set=lived_in[_KEY].combine_chunks())
     if (np.asarray(of.is_null()) & np.asarray(persons[_KEY].is_valid())).any():
-        raise DataError(f"{names[1]}: a person has the key of no household; {FETCH}")
+        raise DataError(f"{names[1]}: a row has a key that none of {names[0]} has; {FETCH}")
     empty = _leaves(homes.filter(pa.array(vacant)), geography, names[0])
     return LinkedMicrodata(
         description,

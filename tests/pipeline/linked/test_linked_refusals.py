@@ -69,7 +69,7 @@ def _nowhere(tables: Tables) -> str:
     home = tables.household(type="married, without")
     spouse = tables.member(home, "spouse")
     tables.persons.loc[spouse, "household"] = ""
-    said = "a person in no household and no facility"
+    said = "is in none of households and in no facility"
     return f"{_unit(tables.persons, spouse)}: {said} (row {spouse} of persons)"
 
 

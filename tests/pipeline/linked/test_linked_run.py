@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +17,15 @@ import topdown as td
 from support.linked import rhode_island
 from support.places import REPOSITORY, Command
 from topdown.config import load_linked
+from topdown.errors import TopdownError
 from topdown.machine.progress import Silent
 from topdown.microdata.linked_microdata import check_linked, read_linked
 from topdown.pipeline.linked.linked_draw import draw_linked
 from topdown.pipeline.linked.linked_run import run_linked
 from topdown.release.linked_release import verify_linked
+
+OF_A_CENSUS = re.compile(r"\b(households?|persons?|people|census)\b", re.IGNORECASE)
+"""Words that no error has about two tables that are no census."""
 
 SCHOOLS_TOML = """
 title = "Schools and their pupils"
@@ -200,6 +205,32 @@ def test_firms_and_their_jobs(tmp_path: Path, topdown: Command) -> None:
     sizes = jobs.groupby("household").size().reindex(lived.index)
     most = lived["size"].map({"1": 1, "2-4": 4, "5-9": 9, "10+": 30})
     assert ((lived["size"].map({"1": 1, "2-4": 2, "5-9": 5, "10+": 10}) <= sizes) & (sizes <= most)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"firm": ""}, r"is in none of firms and in no facility \(row 3 of jobs\); give the key of one of firms"),
+        ({"firm": "f9999"}, "row 3 of jobs: a key that is not in the table of firms"),
+        ({"town": "Brightsea"}, r"is in one of firms of another unit \(row 3 of jobs\)"),
+        ({"position": "manager"}, "one of firms has more than one householder"),
+    ],
+)
+def test_what_is_wrong_with_firms_is_said_of_firms(change: dict[str, str], said: str, tmp_path: Path) -> None:
+    data = tmp_path / "data" / "small" / "firms_and_jobs"
+    shutil.copytree(REPOSITORY / "data" / "small" / "firms_and_jobs", data)
+    jobs = pd.read_csv(data / "jobs.csv", dtype=str)
+    assert jobs.loc[3, "position"] != "manager"
+    assert jobs.loc[3, "town"] != "Brightsea"
+    for column, value in change.items():
+        jobs.loc[3, column] = value
+    jobs.to_csv(data / "jobs.csv", index=False)
+    file = tmp_path / "pipelines" / "firms_and_jobs.toml"
+    file.parent.mkdir()
+    shutil.copy(REPOSITORY / "pipelines" / "firms_and_jobs.toml", file)
+    with pytest.raises(TopdownError, match=said) as refused:
+        run_linked(load_linked(file))
+    assert not OF_A_CENSUS.search(str(refused.value).replace(str(tmp_path), ""))
 
 
 def test_equal_tables_have_independent_noise(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def solved_together(
             method, stated = method_named(options.method), LinkedFamilies(program)
             checks["non_negative"] = families_again(stated, method, histograms, options.solver, drawn.ties)
         say_agreement(stages, checks)
-    with stages.stage("dealing persons into households"):
+    with stages.stage(f"dealing {universe.names[1]} into {universe.names[0]}"):
         rows = dealt(universe, enumerate(found.nodes[geography.tree.leaves.start :]))
     return LinkedSolved.of(config, drawn, counts, found.certificate, rows, checks)
 

@@ -45,8 +45,8 @@ def rehearse_linked(
     ``figures``: what is public of all nodes, which the invented keep. Whether it succeeds depends on what is public,
     not on the counts. Raises `ProjectionError`, and `ConfigError` for a universe that is not solved.
     """
-    with stages.stage("rehearsing on invented households"):
-        universe, rng = config.universe, np.random.default_rng(SEED)
+    universe, rng = config.universe, np.random.default_rng(SEED)
+    with stages.stage(f"rehearsing on invented {universe.names[0]}"):
         part = part_of(geography, max(_FEWEST_LEAVES, HISTOGRAM_CELLS // universe.n_cells))
         node = pc.index_in(part.identifiers[part.tree.leaves.start :], geography.identifiers).to_numpy()
         leaves = PublicFigures(None if figures.units is None else figures.units[node], figures.facilities[node])
@@ -76,8 +76,8 @@ def rehearse_linked(
             solved_together(config, drawn, Silent(), workers=1)
         except ProjectionError as error:
             raise ProjectionError(
-                f"rehearsed on invented households, before anything was drawn: {error}. Take shares that differ less "
-                "from level to level and from query to query"
+                f"rehearsed on invented {universe.names[0]}, before anything was drawn: {error}. Take shares "
+                "that differ less from level to level and from query to query"
             ) from None
 
 
