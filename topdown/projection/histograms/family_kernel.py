@@ -10,7 +10,7 @@ multiplier l per cell of the parent, (sum_c H_c) l = X - sum_c H_c g_c. A round 
 negative and adds those whose multiplier has the wrong sign, all at once (Hintermueller, Ito, Kunisch 2002, "The
 primal-dual active set strategy as a semismooth Newton method"); where that makes no progress, one at a time (the backup
 rule of Kunisch, Rendl 2003, "An infeasible active set method for quadratic problems with simple bounds"). If it still
-cycles, it continues as a primal active set, whose objective falls with every step.
+cycles, it continues as a primal active set, whose objective falls with every step, unless it is not to persist.
 
 Rows at a bound are held by the method of multipliers (Hestenes, Powell 1969): a row adds a weighted term to P_c, and
 its multiplier is updated by the remaining difference, which falls about a hundredfold each time. This also works where
