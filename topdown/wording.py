@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 LONGEST_PIECE = 40
 LONGEST_LIST = 80
@@ -168,3 +169,17 @@ def reason(error: BaseException, otherwise: str = DAMAGED) -> str:
     if isinstance(error, UnicodeError) or "UTF8" in str(error):
         return NOT_UTF8
     return otherwise
+
+
+class LinkedWords(NamedTuple):
+    """What messages call the records of two linked tables: several of each, as their tables are called, one of each,
+    and the person whom a household's own attributes describe (None: there is none)."""
+
+    households: str = "households"
+    persons: str = "persons"
+    household: str = "household"
+    person: str = "person"
+    householder: str | None = "householder"
+
+
+CENSUS_WORDS = LinkedWords()

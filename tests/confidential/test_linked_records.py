@@ -170,40 +170,40 @@ UNIT = r"block '44\d{13}'"
 WRONG: dict[str, tuple[Change, str]] = {
     "no householder": (
         of("persons", head_of_two, relationship="other in household"),
-        rf"{UNIT}: one of households has no householder \(row \d+ of households\); give it one",
+        rf"{UNIT}: one household has no householder \(row \d+ of households\); give it one",
     ),
     "two householders": (
         of("persons", other_adult, relationship="householder"),
-        rf"{UNIT}: one of households has more than one householder \(row \d+ of households\); leave it one",
+        rf"{UNIT}: one household has more than one householder \(row \d+ of households\); leave it one",
     ),
     "another householder": (
         of("persons", head_of_two, race="NHPI"),
-        rf"{UNIT}: the householder is not whom the attributes of households describe \(row \d+ of persons\)",
+        rf"{UNIT}: the householder is not whom the attributes of the household describe \(row \d+ of persons\)",
     ),
     "too few for the size": (
         of("households", lambda frame: frame["size"] == "2", size="3"),
-        rf"{UNIT}: 'size' of one of households does not fit its members, who are fewer \(row \d+ of households\)",
+        rf"{UNIT}: 'size' of one household does not fit its members, who are fewer \(row \d+ of households\)",
     ),
     "too many for the size": (
         of("households", lambda frame: frame["size"] == "3", size="2"),
-        rf"{UNIT}: 'size' of one of households does not fit its members, who are more \(row \d+ of households\)",
+        rf"{UNIT}: 'size' of one household does not fit its members, who are more \(row \d+ of households\)",
     ),
     "a composition that it cannot hold": (
         of("households", lambda frame: frame["type"] == "married, without", type="other, without"),
-        rf"{UNIT}: one of households has more members 'spouse' than its attributes allow \(row \d+ of households\); "
+        rf"{UNIT}: one household has more members 'spouse' than its attributes allow \(row \d+ of households\); "
         "a composition that it cannot hold",
     ),
     "a composition that lacks somebody": (
         of("households", lambda frame: frame["type"] == "cohabiting, without", type="cohabiting, with own children"),
-        rf"{UNIT}: one of households has fewer members 'own child under 18' than its attributes allow",
+        rf"{UNIT}: one household has fewer members 'own child under 18' than its attributes allow",
     ),
     "in no household and no facility": (
         of("persons", other_adult, household=""),
-        rf"{UNIT}: is in none of households and in no facility \(row \d+ of persons\)",
+        rf"{UNIT}: is in no household and in no facility \(row \d+ of persons\)",
     ),
     "a facility's person in a household": (
         of("persons", other_adult, relationship="nursing"),
-        rf"{UNIT}: has the key of one of households, and attributes that nobody in one of households has \(row \d+ of",
+        rf"{UNIT}: has the key of one household, and attributes that no household has among its members \(row \d+ of",
     ),
     "a key that is not there": (
         of("persons", in_household, household="9999999"),
@@ -219,7 +219,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "elsewhere": (
         of("persons", in_household, geoid="440070005001001"),
-        r"block '440070005001001': is in one of households of another unit \(row 0 of persons\)",
+        r"block '440070005001001': is in one household of another unit \(row 0 of persons\)",
     ),
     "an unknown unit": (
         of("persons", in_household, geoid="999999999999999"),
@@ -268,14 +268,14 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_unit(
 
 
 def test_a_household_larger_than_any_may_be(tables: Tables, geography: td.Geography) -> None:
-    with pytest.raises(CountsError, match=r"one of households has more members than any may have \(row \d+ of househ"):
+    with pytest.raises(CountsError, match=r"one household has more members than any may have \(row \d+ of househ"):
         count_linked_records(rhode_island(largest=7), geography, *tables)
 
 
 LONG_WRONG: dict[str, tuple[Change, str]] = {
     "householders who differ": (
         of("persons", head_of_two, race="NHPI"),
-        rf"{UNIT}: the householders among its persons are not those of its households, one for each with the same",
+        rf"{UNIT}: among its persons, each householder is not that of one of its households, with the same",
     ),
     "members who do not fit": (
         of("persons", lambda frame: frame["relationship"] == "spouse", relationship="other in household"),
@@ -344,7 +344,7 @@ def test_schools_and_pupils() -> None:
     query = LinkedQuery.parse("pupils: grade", schools())
     assert found.answers(query, geography.level_slice("town")).tolist() == [[1, 2], [0, 0]]
     assert found.public.units is None
-    with pytest.raises(CountsError, match="town 'a': one of schools has more members 'low' than its attributes allow"):
+    with pytest.raises(CountsError, match="'a': one entry of schools has more members 'low' than its attributes allow"):
         count_linked_records(schools(), geography, own, pupils.assign(grade="low"), columns=columns)
 
 

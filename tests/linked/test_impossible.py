@@ -52,10 +52,13 @@ def found_at(households: dict[tuple[str, ...], int], persons: dict[Person, int])
     return {one.name for one in there if one.impossible}, {one.name for one in there if not one.impossible}
 
 
-RACES = "more householders of one race than persons of it"
+RACES = "more households with a householder of one race than persons of it"
 DEALT = "persons who cannot be dealt into the households"
-HEADS = "not one householder for each of households"
-OF_ATTRIBUTES = {f"more householders of one {name} than persons of it" for name in ("age", "sex", "hispanic", "race")}
+HEADS = "not one householder for each household"
+OF_ATTRIBUTES = {
+    f"more households with a householder of one {name} than persons of it"
+    for name in ("age", "sex", "hispanic", "race")
+}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,7 @@ def test_improbable_results(persons: dict[Person, int], expected: set[str]) -> N
 
 
 def test_crowded_households_are_improbable() -> None:
-    name = "more than 10 persons for each of households"
+    name = "more than 10 persons for each household"
     assert found_at({COUPLE: 1}, {HEAD: 1, OTHER: 10})[1] == {name}
     assert found_at({COUPLE: 1}, {HEAD: 1, OTHER: 9})[1] == set()
 

@@ -113,7 +113,9 @@ def test_what_is_true_has_nothing_impossible(microdata: LinkedMicrodata) -> None
     assert found.faults == {}
     assert found.impossible == 0
     assert set(found.results["level"]) == set(microdata.geography.levels)
-    by_level = found.results[found.results["result"] == "more householders of one race than persons of it"]
+    by_level = found.results[
+        found.results["result"] == "more households with a householder of one race than persons of it"
+    ]
     assert by_level["among"].tolist()[:4] == [1, 1, 2, 2]
 
 
@@ -134,13 +136,13 @@ def of_size(rows: LinkedRows, size: int) -> int:
 FAULTS: dict[str, tuple[Change, str]] = {
     "a smaller household": (
         lambda rows: changed(rows, "cell", of_size(rows, 3), int(rows.cell[of_size(rows, 2)])),
-        "'size' of one of households does not fit its members, who are more",
+        "'size' of one household does not fit its members, who are more",
     ),
     "a person who lives nowhere": (
         lambda rows: changed(rows, "of", 3, -1),
-        "is in none of households and in no facility",
+        "is in no household and in no facility",
     ),
-    "a person elsewhere": (lambda rows: changed(rows, "whose", 3, 50), "is in one of households of another unit"),
+    "a person elsewhere": (lambda rows: changed(rows, "whose", 3, 50), "is in one household of another unit"),
 }
 
 
@@ -242,6 +244,6 @@ def test_the_command_looks_at_them(microdata: LinkedMicrodata, tmp_path: Path, t
     rewritten(folder, "households", larger)
     done = topdown("verify", folder)
     assert done.returncode == DataError.exit_code
-    assert "wrong     1 times: 'size' of one of households does not fit its members, who are fewer" in done.stdout
+    assert "wrong     1 times: 'size' of one household does not fit its members, who are fewer" in done.stdout
     assert "wrong     fewer persons than the sizes of households need: 1 of " in done.stdout
     assert "records or units are as none can be" in done.stderr

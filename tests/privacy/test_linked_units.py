@@ -349,7 +349,7 @@ def test_words_and_json_tell_every_row() -> None:
         assert one.words in text
         assert Fraction(as_told["loss"]["rho"]) == found.rho(one.name)
         assert as_told["loss"]["approximate"]["epsilon"] == zcdp_to_epsilon(float(found.rho(one.name)), 1e-10)
-    assert "One household of at most 3 persons: rho = 704/25 (28.16)" in text
+    assert "One household with at most 3 persons: rho = 704/25 (28.16)" in text
     assert [entry["largest_household"] for entry in told["profile"]] == [1, 2, 3]
     assert told["profile"][1]["household replaced"]["rho"] == str(5 * RHO)
     assert "approximate" not in found.rows()[0].words

@@ -124,9 +124,9 @@ def _require_possible(universe: Universe, geography: Geography, leaf: IntArray, 
         row = int(wrong.min())
         raise CountsError(
             f"{geography.describe(geography.tree.leaves.start + int(leaf[row]))}: has records in "
-            f"{shown(universe.describe(int(cells[row])), 120)}, which cannot be: by a zero, by members that one "
-            f"of {universe.names[0]} of this kind cannot have, or as one of {universe.names[1]} in none of them and in "
-            "no facility; correct the table, or the schema"
+            f"{shown(universe.describe(int(cells[row])), 120)}, which cannot be: by a zero, by members that such "
+            f"a {universe.words.household} cannot have, or as one {universe.words.person} in none of them and in no "
+            "facility; correct the table, or the schema"
         )
 
 

@@ -206,8 +206,8 @@ def _require_same_householders(universe: Universe, geography: Geography, told: _
     refuse_at(
         geography,
         wrong,
-        f"the householders among its {other} are not those of its {one}, one for each with the same attributes; make "
-        "both tables agree",
+        f"among its {other}, each {universe.words.householder} is not that of one of its {one}, with the same "
+        "attributes; make both tables agree",
     )
 
 

@@ -161,13 +161,12 @@ class LinkedPrivacy(TomlSection):
         for one in self.units:
             if (isinstance(one, str) and one != PERSON) or (isinstance(one, dict) and set(one) != {HOUSEHOLD}):
                 raise ValueError(
-                    f'units has {shown(one)}; give "person", and {{ household = 7 }} with the number of persons that a '
-                    "household has at most"
+                    f'units has {shown(one)}; give "person", and {{ household = 7 }} with how many one may have at most'
                 )
         if PERSON not in names or len(set(names)) < len(names):
             raise ValueError('units: give "person", once, and { household = 7 } once or not at all')
         if self.most is not None and self.most < 1:
-            raise ValueError(f"units: a household of at most {self.most} persons; give 1 or more")
+            raise ValueError(f"units: household = {self.most}; give 1 or more")
         return self
 
     @property
@@ -271,7 +270,7 @@ class LinkedConfig(DerivationConfig):
                 "geography.spine: a release of two linked tables is measured on the published geography; take it out"
             )
         if len(self.schemas) != 2:
-            raise ValueError(f"schemas has {listed(self.schemas)}; give two tables, households and persons")
+            raise ValueError(f"schemas has {listed(self.schemas)}; give two tables")
         return self
 
     def schema_of(self, name: str) -> Schema:
@@ -292,8 +291,8 @@ class LinkedConfig(DerivationConfig):
         most, own = self.privacy.most, total.get("largest")
         if most is not None and own is not None and own != most:
             raise ConfigError(
-                f"link.members_total.largest is {shown(own)}, and privacy.units protects households of at most {most} "
-                "persons: give the same number, for the guarantee speaks of all households"
+                f"link.members_total.largest is {shown(own)}, and privacy.units has household = {most}: give "
+                "the same number, for the guarantee speaks of the largest"
             )
         stated = {} if most is None or "open" not in total else {"largest": most}
         return {**self.link, "members_total": {**total, **stated}}
@@ -339,8 +338,8 @@ class LinkedConfig(DerivationConfig):
             level: {query: str(part * whole / rho) for query, part in parts.items()}
             for level, parts in self._shares_of(name).items()
         }
-        settings = self.model_dump(mode="json", by_alias=True)
-        path = {self.universe.names[0]: self.input.households, self.universe.names[1]: self.input.persons}[name]
+        settings, words = self.model_dump(mode="json", by_alias=True), self.universe.words
+        path = {words.households: self.input.households, words.persons: self.input.persons}[name]
         output = {key: value for key, value in settings["output"].items() if key != "linked_microdata"}
         own = [text.partition(":")[2].strip() for text in self.output.tables if text.partition(":")[0].strip() == name]
         rows = {"rows": "long", "count": self.input.count} if self.input.count is not None else {"rows": "records"}
@@ -358,7 +357,7 @@ class LinkedConfig(DerivationConfig):
                     "delta": self.privacy.delta,
                     "shares": shares,
                     "neighbours": "substitute",
-                    "unit": PERSON,
+                    "unit": words.household if name == words.households else words.person,
                     "accept_no_protection": self.privacy.accept_no_protection,
                 },
                 "schema": self.schemas[name],

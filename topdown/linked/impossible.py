@@ -81,7 +81,7 @@ def results_of(
     found = [*_of_households(tables), *_of_groups(tables), *_that_cannot_be(tables)]
     found.append(
         Result(
-            f"more than {_CROWDED} {universe.names[1]} for each of {universe.names[0]}",
+            f"more than {_CROWDED} {universe.names[1]} for each {universe.words.household}",
             False,
             tables.lived_in > 0,
             (tables.lived_in > 0) & (tables.at_home > _CROWDED * tables.lived_in),
@@ -145,7 +145,7 @@ def _of_households(tables: _Tables) -> Iterator[Result]:
     if universe.householder is None:
         return
     yield Result(
-        f"not one householder for each of {households}",
+        f"not one {universe.words.householder} for each {universe.words.household}",
         True,
         occupied | (tables.heads > 0),
         np.asarray(tables.heads != tables.lived_in),
@@ -157,7 +157,8 @@ def _of_households(tables: _Tables) -> Iterator[Result]:
         size = universe.persons.shape[number]
         there = tables.table(tables.persons, np.where(tables.inside, tables.codes(name), -1), size)
         more = np.asarray((tables.table(tables.households, told, size) > there).any(axis=1))
-        yield Result(f"more householders of one {name} than {persons} of it", True, occupied, more)
+        said = f"more {households} with a {universe.words.householder} of one {name} than {persons} of it"
+        yield Result(said, True, occupied, more)
 
 
 def _of_groups(tables: _Tables) -> Iterator[Result]:

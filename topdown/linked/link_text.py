@@ -12,7 +12,7 @@ from topdown.errors import ConfigError, require_known
 from topdown.linked.impossible import PersonFacts
 from topdown.linked.member_groups import MemberGroup, MembersTotal
 from topdown.linked.universe import Facility, Householder, Universe
-from topdown.wording import shown
+from topdown.wording import passes_as_name, shown
 from topdown.workload.schema import Attribute, Schema, Zero
 
 REST = "rest"
@@ -23,7 +23,7 @@ _VALUE = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([^"',]+?))\s*(?:,|$)""")
 _NUMBERS = re.compile(r"\s*(\d+)\s*(?:(-|–)\s*(\d+)|(\+|or more|and more))?\s*")
 _TOTAL = re.compile(r"\s*(?P<name>.+?)\s*(?:-\s*(?P<less>\d+))?\s*")
 _HOUSEHOLDS, _PERSONS = "households", "persons"
-_KEYS = ("households", "persons", "householder", "members", "members_total", "facilities", "improbable")
+_KEYS = ("households", "persons", "singular", "householder", "members", "members_total", "facilities", "improbable")
 
 
 def universe_of(schemas: Mapping[str, Schema], link: Mapping[str, Any], *, largest: int | None = None) -> Universe:
@@ -56,6 +56,7 @@ def universe_of(schemas: Mapping[str, Schema], link: Mapping[str, Any], *, large
             for number, one in enumerate(_tables(link.get("facilities", []), "link.facilities"))
         ),
         names,
+        _singular(link.get("singular", {}), names),
     )
 
 
@@ -125,13 +126,22 @@ def _like(value: str, categories: Sequence[str], name: str, where: str) -> list[
     return found
 
 
+def _singular(given: Any, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The section [link.singular]: what one record of a table is called, by the table's name."""
+    _require_keys(given, names, "link.singular")
+    for name, one in given.items():
+        if not passes_as_name(one):
+            raise ConfigError(f"link.singular.{name} is {shown(one)}; give a short word, such as 'firm'")
+    return tuple(given.items())
+
+
 def _householder(given: Any, persons: Schema) -> Householder | None:
     if given is None:
         return None
     _require_keys(given, ("persons", "same"), "link.householder")
     same = given.get("same", {})
     if not isinstance(same, Mapping) or not all(isinstance(one, str) for one in same.values()):
-        raise ConfigError("link.householder.same: give pairs of attributes, of persons and of households")
+        raise ConfigError("link.householder.same: give pairs of attributes: one of each table")
     return Householder(condition(given.get("persons"), persons, "link.householder.persons"), tuple(same.items()))
 
 
@@ -189,8 +199,8 @@ def _members_total(given: Any, households: Schema, has_householder: bool, larges
     less = int(match["less"] or 0)
     if has_householder and less != 1:
         raise ConfigError(
-            f"{where}.size: the householder is no member, and is counted by {shown(attribute.name)}; write "
-            f"'{attribute.name} - 1'"
+            f"{where}.size: whom link.householder describes is no member, and is counted by {shown(attribute.name)}; "
+            f"write '{attribute.name} - 1'"
         )
     own = given.get("largest", largest)
     if own is not None and (not _is_number(own) or own < 1):

@@ -122,7 +122,7 @@ class Compositions:
             raise ConfigError(f"{len(self.groups)} groups of members; give from 1 to {MOST_GROUPS}")
         if math.prod(self._shape) > _MOST_CLASSES:
             raise ConfigError(
-                f"the groups of members tell {math.prod(self._shape):,} kinds of households apart, and at most "
+                f"the groups of members tell {math.prod(self._shape):,} kinds of records apart, and at most "
                 f"{_MOST_CLASSES:,} can be; name fewer attributes in them"
             )
 

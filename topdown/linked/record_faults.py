@@ -44,33 +44,33 @@ def is_householder(universe: Universe, person: IntArray) -> BoolArray:
 def record_faults(universe: Universe, rows: LinkedRows) -> Iterator[RecordFault]:
     """Everything that records of ``universe`` may have wrong, one kind after the other, whether any has it or not."""
     leaf, cell, whose, person, of = rows
-    one = universe.names[0]
+    one, head = universe.words.household, universe.words.householder
     tagged, home = universe.of_persons(person), of >= 0
     group, is_head = universe.group_of(tagged), is_householder(universe, person)
     apart = np.zeros(len(of), bool)
     apart[home] = leaf[of[home]] != whose[home]
-    yield RecordFault(f"is in one of {one} of another unit", "give both the same unit", 1, apart)
+    yield RecordFault(f"is in one {one} of another unit", "give both the same unit", 1, apart)
     yield RecordFault(
-        f"is in none of {one} and in no facility",
-        f"give the key of one of {one}, or attributes that a facility has",
+        f"is in no {one} and in no facility",
+        f"give the key of one {one}, or attributes that a facility has",
         1,
         ~home & (universe.facility_of(tagged) < 0),
     )
     yield RecordFault(
-        f"has the key of one of {one}, and attributes that nobody in one of {one} has",
+        f"has the key of one {one}, and attributes that no {one} has among its members",
         "correct the attributes, or leave the key empty",
         1,
         home & ~is_head & (group < 0),
     )
     if universe.householder is not None:
         heads = np.bincount(of[home & is_head], minlength=len(leaf))
-        yield RecordFault(f"one of {one} has no householder", "give it one", 0, heads == 0)
-        yield RecordFault(f"one of {one} has more than one householder", "leave it one", 0, heads > 1)
+        yield RecordFault(f"one {one} has no {head}", "give it one", 0, heads == 0)
+        yield RecordFault(f"one {one} has more than one {head}", "leave it one", 0, heads > 1)
         told = universe.person_of(universe.of_households(cell))
         other = np.zeros(len(of), bool)
         both = home & is_head
         other[both] = person[both] != told[of[both]]
-        said = f"the householder is not whom the attributes of {one} describe"
+        said = f"the {head} is not whom the attributes of the {one} describe"
         yield RecordFault(said, "make both tables agree", 1, other)
     yield from _of_members(universe, cell, of, group)
 
@@ -81,13 +81,13 @@ def _of_members(universe: Universe, cell: IntArray, of: IntArray, group: IntArra
     some = (of >= 0) & (group >= 0)
     np.add.at(members, (of[some], group[some]), 1)
     kind = compositions.class_of(cell)
-    total, one = members.sum(axis=1), universe.names[0]
-    what = f"{shown(compositions.members_total.attribute)} of one of {one} does not fit its members, who are"
+    total, one = members.sum(axis=1), universe.words.household
+    what = f"{shown(compositions.members_total.attribute)} of one {one} does not fit its members, who are"
     fewer, more = total < compositions.total_least[kind], total > compositions.total_most[kind]
     yield RecordFault(f"{what} fewer", "make both tables agree", 0, fewer)
     largest = more & (compositions.total_most[kind] == compositions.total_most.max())
     yield RecordFault(
-        f"one of {one} has more members than any may have",
+        f"one {one} has more members than any may have",
         "state that one may have more, which the guarantee then speaks of, or divide it",
         0,
         largest,
@@ -100,7 +100,7 @@ def _of_members(universe: Universe, cell: IntArray, of: IntArray, group: IntArra
             ("more", found > compositions.most[kind, number]),
         ):
             yield RecordFault(
-                f"one of {one} has {word} members {shown(named.name)} than its attributes allow",
+                f"one {one} has {word} members {shown(named.name)} than its attributes allow",
                 "a composition that it cannot hold: make both tables agree",
                 0,
                 wrong,

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import IntArray
 from topdown.linked.member_groups import Compositions, MemberGroup, MembersTotal
-from topdown.wording import shown
+from topdown.wording import LinkedWords, passes_as_name, shown
 from topdown.workload import Query, Schema
 from topdown.workload.schema import Zero
 
@@ -93,6 +93,7 @@ class Universe:
         householder: the member that a household's attributes describe; None where there is none (schools, firms).
         facilities: who lives outside households; every person is a householder, in one group or in one facility.
         names: what messages and names of queries call households and persons.
+        singular: what messages call one record of a table, by the table's name; "entry of" the table without it.
 
     Raises `ConfigError` for conditions of unknown names, for persons in two groups, and where no household can have the
     members that it must have.
@@ -114,6 +115,7 @@ class Universe:
     householder: Householder | None = None
     facilities: tuple[Facility, ...] = ()
     names: tuple[str, str] = ("households", "persons")
+    singular: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.n_cells >= 2**63:
@@ -127,6 +129,16 @@ class Universe:
         for _, conditions in self._told:
             self._any_of(np.zeros(1, np.int64), conditions)
         self._require_apart()
+
+    @cached_property
+    def words(self) -> LinkedWords:
+        """What messages call the records of both tables, and a householder: what it is, where that is a name."""
+        known = {"households": "household", "persons": "person"} | dict(self.singular)
+        one, other = (known.get(name, f"entry of {name}") for name in self.names)
+        if self.householder is None:
+            return LinkedWords(*self.names, one, other, None)
+        told = ", ".join(category for _, chosen in self.householder.persons for category in chosen)
+        return LinkedWords(*self.names, one, other, told if passes_as_name(told) else "householder")
 
     @property
     def n_household_cells(self) -> int:
@@ -200,19 +212,21 @@ class Universe:
             return []
         same, fixed = dict(self.householder.same), dict(self.householder.persons)
         for name in (*same, *fixed):
-            require_known(name, self.persons.names, f"householder, attribute of {self.names[1]}:")
+            require_known(name, self.persons.names, f"link.householder, attribute of {self.names[1]}:")
         found: list[tuple[int | None, IntArray]] = []
         for attribute in self.persons.attributes:
             if (attribute.name in same) == (attribute.name in fixed):
                 raise ConfigError(
-                    f"householder: {shown(attribute.name)} of {self.names[1]} must be said once: by 'same', with an "
-                    f"attribute of {self.names[0]}, or as what a householder is"
+                    f"link.householder: {shown(attribute.name)} of {self.names[1]} must be said once: by 'same', with "
+                    f"an attribute of {self.names[0]}, or by 'persons'"
                 )
             place = {category: k for k, category in enumerate(attribute.categories)}
             if attribute.name in fixed:
                 if len(fixed[attribute.name]) != 1:
-                    raise ConfigError(f"householder: give one category of {shown(attribute.name)}")
-                require_known(fixed[attribute.name][0], place, f"householder, category of {shown(attribute.name)}:")
+                    raise ConfigError(f"link.householder.persons: give one category of {shown(attribute.name)}")
+                require_known(
+                    fixed[attribute.name][0], place, f"link.householder, category of {shown(attribute.name)}:"
+                )
                 found.append((None, np.array([place[fixed[attribute.name][0]]])))
                 continue
             theirs = self.households.attribute(same[attribute.name])
@@ -220,8 +234,8 @@ class Universe:
                 require_known(
                     category,
                     place,
-                    f"householder: {shown(theirs.name)} of {self.names[0]} has a category that {shown(attribute.name)} "
-                    f"of {self.names[1]} has not:",
+                    f"link.householder.same: {shown(theirs.name)} of {self.names[0]} has a category that "
+                    f"{shown(attribute.name)} of {self.names[1]} has not:",
                 )
             number = self.households.names.index(theirs.name)
             found.append((number, np.array([place[category] for category in theirs.categories])))
@@ -278,7 +292,9 @@ class Universe:
         """Groups, facilities and the householder: their names and conditions."""
         found = [(group.name, group.persons) for group in self.groups]
         found += [(facility.name, facility.persons) for facility in self.facilities]
-        return found + ([] if self.householder is None else [("householder", (self.householder.persons,))])
+        if self.householder is not None:
+            found.append((self.words.householder or "", (self.householder.persons,)))
+        return found
 
     def _require_apart(self) -> None:
         """Refuse persons in two groups, who would be counted twice; looked at by the attributes that tell."""
@@ -342,7 +358,9 @@ class LinkedQuery:
         table, colon, asked = text.partition(":")
         require_known(table.strip(), universe.names, f"table of query {shown(text)}:")
         if not colon:
-            raise ConfigError(f"query {shown(text)}: give the table, a colon and what is asked, as 'persons: total'")
+            raise ConfigError(
+                f"query {shown(text)}: give the table, a colon and what is asked, as '{universe.names[1]}: total'"
+            )
         of_persons = table.strip() == universe.names[1]
         wanted, plus, last = asked.rpartition("+")
         vacant = bool(plus) and last.strip() == "vacant"

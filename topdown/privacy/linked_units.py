@@ -23,7 +23,7 @@ from topdown.privacy.accounting import ApproxDP, Event, ExactEvent, GaussianEven
 from topdown.privacy.conversions import zcdp_to_epsilon
 from topdown.privacy.guarantees import Loss
 from topdown.privacy.statement import amount_in_words, number_in_words
-from topdown.wording import figure, shown, unquoted
+from topdown.wording import CENSUS_WORDS, LinkedWords, figure, shown, unquoted
 
 PERSON, HOUSEHOLD = "person", "household"
 
@@ -48,70 +48,73 @@ class LinkedNeighbours:
         return (self.persons * rho_persons + self.households * rho_households) / 2
 
 
-def linked_neighbours(most: int | None, *, moved: int = MOST_OF_A_MOVE, vacant: bool = True) -> list[LinkedNeighbours]:
+def linked_neighbours(
+    most: int | None, *, moved: int = MOST_OF_A_MOVE, vacant: bool = True, words: LinkedWords = CENSUS_WORDS
+) -> list[LinkedNeighbours]:
     """All kinds of neighbours that are spoken of: those of a person, and with ``most`` those of a household.
 
     Args:
         most: how many persons a household may have; None: no bound is stated, and nothing is said of households.
         moved: `move_squared` of the queries of households, the largest.
-        vacant: whether some query of households counts vacant dwellings.
+        vacant: whether some query of households counts vacant places (dwellings).
+        words: what the records of both tables are called.
 
-    How many dwellings a place has is public and the same in neighbours, so that a household that goes leaves a vacant
-    dwelling. Raises `BudgetError` for a ``most`` that is no whole number of 1 or more.
+    How many places for households a unit has is public and the same in neighbours, so that a household that goes leaves
+    a vacant place. Raises `BudgetError` for a ``most`` that is no whole number of 1 or more.
     """
+    household, person = words.household, words.person
+    alone = "" if words.householder is None else f" (not a {words.householder}, or the only one of its {household})"
     found = [
         LinkedNeighbours(
             "attributes",
             PERSON,
-            "one person has other attributes; where everybody lives and the others' relationships are the same",
+            f"one {person} has other attributes; all belong where they did, and the others have the same attributes",
             2,
             2,
         ),
         LinkedNeighbours(
             "move",
             PERSON,
-            "one person who is no householder, or lives alone, lives elsewhere, with any attributes; the others' "
-            "relationships are the same",
+            f"one {person}{alone} belongs elsewhere, with any attributes; the others have the same attributes",
             2,
             moved,
         ),
-        LinkedNeighbours(
-            "add-remove",
-            PERSON,
-            "one person who is no householder, or lives alone, is there in one and not in the other",
-            1,
-            2,
-        ),
+        LinkedNeighbours("add-remove", PERSON, f"one {person}{alone} is in one data set and not in the other", 1, 2),
     ]
     if most is None:
         return found
     m = require_most(most)
     one = 2 if vacant else 1
-    many = "one person" if m == 1 else f"at most {m} persons"
+    one_of_many = f"one {household} with {_persons(m, words)}"
+    another = "" if words.householder is None else f"; a change of {words.householder} is one"
     return [
         *found,
         LinkedNeighbours(
             "household add-remove",
             HOUSEHOLD,
-            f"a household of {many} is there in one, and its dwelling is vacant in the other",
+            f"{one_of_many} is in one data set, and its place is vacant in the other",
             m * m,
             one,
         ),
         LinkedNeighbours(
             "household replaced",
             HOUSEHOLD,
-            f"a household of {many} is another one of {many}, in the same dwelling; a change of householder is one",
+            f"{one_of_many} is another {household} with {_persons(m, words)}, in the same place{another}",
             2 * m * m,
             2,
         ),
         LinkedNeighbours(
             "household moved",
             HOUSEHOLD,
-            f"a household of {many}, or another one, is in another dwelling, which was vacant",
+            f"{one_of_many}, or another one, is in another place, which was vacant",
             2 * m * m,
             2 * one,
         ),
     ]
+
+
+def _persons(m: int, words: LinkedWords) -> str:
+    return f"one {words.person}" if m == 1 else f"at most {m} {words.persons}"
 
 
 def move_squared(losses: Iterable[tuple[Hashable, Hashable]]) -> int:
@@ -139,8 +142,8 @@ def require_most(most: object) -> int:
     """``most`` as the number of persons that a household may have. Raises `BudgetError` for what is none."""
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise BudgetError(
-            f"a household of at most {figure(most) if isinstance(most, int) else shown(most)} persons; give a whole "
-            "number of 1 or more: the largest household that there may be"
+            f"household = {figure(most) if isinstance(most, int) else shown(most)}; give a whole number of 1 or more: "
+            "how many persons the largest household may have"
         )
     return most
 
@@ -157,6 +160,7 @@ class LinkedGuarantee:
         moved: as of `linked_neighbours`.
         vacant: as of `linked_neighbours`.
         delta: at which epsilon is quoted beside rho.
+        words: what the records of both tables are called.
 
     Examples:
         >>> from topdown.privacy.linked_units import LinkedGuarantee
@@ -173,6 +177,7 @@ class LinkedGuarantee:
     moved: int = MOST_OF_A_MOVE
     vacant: bool = True
     delta: float | None = None
+    words: LinkedWords = CENSUS_WORDS
 
     def __post_init__(self) -> None:
         for what in ("rho_persons", "rho_households"):
@@ -182,7 +187,8 @@ class LinkedGuarantee:
 
     def rows(self, most: int | None = None) -> list[LinkedNeighbours]:
         """The kinds of neighbours that are spoken of; ``most``: another size of household than the largest."""
-        return linked_neighbours(self.most if most is None else most, moved=self.moved, vacant=self.vacant)
+        largest = self.most if most is None else most
+        return linked_neighbours(largest, moved=self.moved, vacant=self.vacant, words=self.words)
 
     def rho(self, name: str, most: int | None = None) -> Fraction:
         """What the kind of neighbours called ``name`` costs. Raises `BudgetError` for one that is not spoken of."""
@@ -229,7 +235,7 @@ class LinkedGuarantee:
                     found.append(replace(event, sensitivity_squared=squared_of, unit=name, neighbours=under))
                 else:
                     raise BudgetError(
-                        f"level {shown(event.level)}: persons and households are accounted for together with Gaussian "
+                        f"level {shown(event.level)}: two linked tables are accounted for together with Gaussian "
                         f"noise, and this is {unquoted(event.mechanism)}; take the mechanism 'discrete-gaussian'"
                     )
         return found
@@ -245,8 +251,8 @@ class LinkedGuarantee:
         if unit != HOUSEHOLD:
             raise BudgetError(f"unknown unit {shown(unit)}; give 'person' or 'household'")
         raise BudgetError(
-            "there is no guarantee for households: how many persons one may have is not stated; state it, such as "
-            "units = ['person', { household = 7 }]"
+            f"there is no guarantee for {self.words.households}: how many {self.words.persons} one may have is not "
+            "stated; state it, such as units = ['person', { household = 7 }]"
         )
 
     def _largest(self, unit: str, most: int | None) -> LinkedNeighbours:
@@ -277,26 +283,30 @@ class LinkedGuarantee:
 
     def describe(self) -> list[str]:
         """The guarantee in words, a line each: every kind of neighbours, and the profile."""
+        households, persons = self.words.households, self.words.persons
         lines = [
-            f"Persons and households are counted from the same records: rho_P = {number_in_words(self.rho_persons)} "
-            f"over all queries of persons, rho_H = {number_in_words(self.rho_households)} over those of households.",
+            f"The tables of {persons} and of {households} are counted from the same records: "
+            f"rho_P = {number_in_words(self.rho_persons)} over all queries of {persons}, "
+            f"rho_H = {number_in_words(self.rho_households)} over those of {households}.",
             *self._in_words(PERSON),
         ]
         if self.most is None:
             return [
                 *lines,
-                "One household: no guarantee. How many persons a household may have is not stated, and no finite bound "
-                "holds without it.",
+                f"One {self.words.household}: no guarantee. How many {persons} one may have is not stated, and no "
+                "finite bound holds without it.",
             ]
         return [
             *lines,
             *self._in_words(HOUSEHOLD),
-            *(["Households of fewer persons:"] if self.most > 1 else []),
+            *([f"With fewer {persons}:"] if self.most > 1 else []),
             *[f"  at most {m}: {amount_in_words(self.loss(rho))}" for m, rho in self.profile()[:-1]],
         ]
 
     def _in_words(self, unit: str) -> list[str]:
-        title = f"One {self.unit_name(unit)}: {amount_in_words(self.loss(self.total(unit)))}. By what differs:"
+        words = self.words
+        name = words.person if unit == PERSON else f"{words.household} with {_persons(self.most or 0, words)}"
+        title = f"One {name}: {amount_in_words(self.loss(self.total(unit)))}. By what differs:"
         return [title, *[f"  {row.words}: {amount_in_words(self._loss(row))}" for row in self._of(unit)]]
 
     def _loss(self, row: LinkedNeighbours) -> Loss:

@@ -97,7 +97,7 @@ def test_what_both_guarantee_is_beside_them(written: Written) -> None:
     assert by_name["move"] == Fraction("10.24")
     assert by_name["household replaced"] == 101 * Fraction("2.56")
     assert [entry["largest_household"] for entry in said["guarantee"]["profile"]] == list(range(1, 11))
-    assert any("One household of at most 10 persons" in line for line in said["statement"])
+    assert any("One household with at most 10 persons" in line for line in said["statement"])
 
 
 def test_the_noise_is_that_of_the_plans(written: Written) -> None:
@@ -182,7 +182,7 @@ def test_noise_of_both_tables_is_independent(written: Written) -> None:
     ("change", "message"),
     [
         (('households = "1/2" }', 'households = "1/3" }'), "privacy.shares add up to 5/6 over both tables"),
-        (("{ household = 10 }", "{ household = 0 }"), "a household of at most 0 persons; give 1 or more"),
+        (("{ household = 10 }", "{ household = 0 }"), "units: household = 0; give 1 or more"),
         (("{ household = 10 }", '"family"'), "units has 'family'; give \"person\""),
         (("{ household = 10 }]", "{ household = 10 }, { household = 7 }]"), "give \"person\", once, and"),
         (("{ household = 10 }]", "]"), "'7\\+' is open, and how many one may have at most is not stated"),
@@ -213,7 +213,7 @@ def test_bad_tables_are_refused_before_anything_is_written(tmp_path: Path, topdo
     persons.to_parquet(tmp_path / "persons.parquet", index=False)
     done = topdown("check", path)
     assert done.returncode == CountsError.exit_code
-    assert "one of households has more than one householder (row " in done.stderr
+    assert "one household has more than one householder (row " in done.stderr
     assert not (tmp_path / "persons_and_households_small").exists()
 
 

@@ -39,20 +39,20 @@ class Tables:
 def _no_householder(tables: Tables) -> str:
     home = tables.household(type="married, without")
     tables.persons = tables.persons.drop(index=tables.member(home, "householder"))
-    return f"{_unit(tables.households, home)}: one of households has no householder (row {home} of households)"
+    return f"{_unit(tables.households, home)}: one household has no householder (row {home} of households)"
 
 
 def _two_householders(tables: Tables) -> str:
     home = tables.household(type="married, without")
     tables.persons.loc[tables.member(home, "spouse"), "relationship"] = "householder"
-    said = "one of households has more than one householder"
+    said = "one household has more than one householder"
     return f"{_unit(tables.households, home)}: {said} (row {home} of households)"
 
 
 def _another_size(tables: Tables) -> str:
     home = tables.household(size="2", type="married, without")
     tables.households.loc[home, "size"] = "3"
-    said = "'size' of one of households does not fit its members, who are fewer"
+    said = "'size' of one household does not fit its members, who are fewer"
     return f"{_unit(tables.households, home)}: {said} (row {home} of households)"
 
 
@@ -61,7 +61,7 @@ def _larger_than_any(tables: Tables) -> str:
     row = tables.persons[tables.persons["household"] == tables.households.loc[home, "household"]].iloc[[-1]]
     more = [row.assign(relationship="other in household")] * 10
     tables.persons = pd.concat([tables.persons, *more], ignore_index=True)
-    said = "one of households has more members than any may have"
+    said = "one household has more members than any may have"
     return f"{_unit(tables.households, home)}: {said} (row {home} of households)"
 
 
@@ -69,7 +69,7 @@ def _nowhere(tables: Tables) -> str:
     home = tables.household(type="married, without")
     spouse = tables.member(home, "spouse")
     tables.persons.loc[spouse, "household"] = ""
-    said = "is in none of households and in no facility"
+    said = "is in no household and in no facility"
     return f"{_unit(tables.persons, spouse)}: {said} (row {spouse} of persons)"
 
 
@@ -98,7 +98,7 @@ def _more_households_than_units(tables: Tables) -> str:
 def _nobody_can_hold(tables: Tables) -> str:
     home = tables.household(size="2", type="married, without")
     tables.persons.loc[tables.member(home, "spouse"), "relationship"] = "other in household"
-    said = "one of households has fewer members 'spouse' than its attributes allow"
+    said = "one household has fewer members 'spouse' than its attributes allow"
     return f"{_unit(tables.households, home)}: {said} (row {home} of households)"
 
 
@@ -112,7 +112,7 @@ def _another_householder(tables: Tables) -> str:
     home = tables.household(hrace="White")
     tables.households.loc[home, "hrace"] = "Black"
     head = tables.member(home, "householder")
-    said = "the householder is not whom the attributes of households describe"
+    said = "the householder is not whom the attributes of the household describe"
     return f"{_unit(tables.households, home)}: {said} (row {head} of persons)"
 
 

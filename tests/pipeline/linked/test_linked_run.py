@@ -24,8 +24,8 @@ from topdown.pipeline.linked.linked_draw import draw_linked
 from topdown.pipeline.linked.linked_run import run_linked
 from topdown.release.linked_release import verify_linked
 
-OF_A_CENSUS = re.compile(r"\b(households?|persons?|people|census)\b", re.IGNORECASE)
-"""Words that no error has about two tables that are no census."""
+OF_A_CENSUS = re.compile(r"\b(households?|householders?|persons?|people|census|dwellings?)\b", re.IGNORECASE)
+"""Words that neither errors nor results have about two tables that are no census."""
 
 SCHOOLS_TOML = """
 title = "Schools and their pupils"
@@ -191,6 +191,17 @@ def test_firms_and_their_jobs(tmp_path: Path, topdown: Command) -> None:
     """The second file that comes with the project: every firm has its manager, and apprentices where it trains."""
     done = topdown("run", REPOSITORY / "pipelines" / "firms_and_jobs.toml", "--output", tmp_path)
     assert done.returncode == 0, done.stderr
+    assert OF_A_CENSUS.findall(done.stdout) == []
+    assert "One firm with at most 30 jobs: " in done.stdout
+    for said in (path for path in (tmp_path / "public").rglob("*") if path.suffix in (".md", ".csv", ".jsonld")):
+        assert OF_A_CENSUS.findall(said.read_text()) == [], said.name
+    link = json.loads((tmp_path / "public" / "link.json").read_text())
+    assert OF_A_CENSUS.findall("\n".join(link["statement"])) == []
+    assert OF_A_CENSUS.findall("\n".join(one["differ"] for one in link["guarantee"]["neighbours"])) == []
+    for table in ("firms", "jobs"):
+        for name in ("manifest.json", "datapackage.json", "croissant.json"):
+            text = (tmp_path / "public" / table / name).read_text()
+            assert OF_A_CENSUS.findall(text) == [], (table, name)
     assert verify_linked(tmp_path / "public").impossible == 0
     firms, jobs = (
         pq.read_table(tmp_path / "microdata" / name / "part-00000.parquet").to_pandas() for name in ("firms", "jobs")
@@ -210,10 +221,10 @@ def test_firms_and_their_jobs(tmp_path: Path, topdown: Command) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"firm": ""}, r"is in none of firms and in no facility \(row 3 of jobs\); give the key of one of firms"),
+        ({"firm": ""}, r"is in no firm and in no facility \(row 3 of jobs\); give the key of one firm"),
         ({"firm": "f9999"}, "row 3 of jobs: a key that is not in the table of firms"),
-        ({"town": "Brightsea"}, r"is in one of firms of another unit \(row 3 of jobs\)"),
-        ({"position": "manager"}, "one of firms has more than one householder"),
+        ({"town": "Brightsea"}, r"is in one firm of another unit \(row 3 of jobs\)"),
+        ({"position": "manager"}, "one firm has more than one manager"),
     ],
 )
 def test_what_is_wrong_with_firms_is_said_of_firms(change: dict[str, str], said: str, tmp_path: Path) -> None:

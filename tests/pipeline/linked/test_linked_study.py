@@ -86,7 +86,7 @@ def test_what_is_written_is_its_owners_and_says_what_it_is(studied: Path) -> Non
     for name in (RESULTS, ERRORS, COVERAGE, REPORT):
         assert stat.S_IMODE((studied / name).stat().st_mode) == 0o600
     page = (studied / REPORT).read_text()
-    for said in ("Comparison with public counts", "Impossible results", "One household of at most 10 persons"):
+    for said in ("Comparison with public counts", "Impossible results", "One household with at most 10 persons"):
         assert said in page
 
 

@@ -221,7 +221,13 @@ def _guarantee(config: LinkedConfig, plans: Mapping[str, Plan]) -> LinkedGuarant
     asked = dict.fromkeys(query for level in households.levels for query in households.queries(level))
     moved = moved_squared(LinkedQuery.parse(f"{universe.names[0]}: {query}", universe) for query in asked)
     return LinkedGuarantee(
-        _rho(persons), _rho(households), config.privacy.most, moved=max(moved, 2), vacant=False, delta=persons.delta
+        _rho(persons),
+        _rho(households),
+        config.privacy.most,
+        moved=max(moved, 2),
+        vacant=False,
+        delta=persons.delta,
+        words=universe.words,
     )
 
 

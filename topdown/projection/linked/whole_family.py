@@ -235,7 +235,7 @@ def targets(compositions: Compositions, households: IntArray, near: FloatArray, 
     limits = np.stack([low, high], axis=1).tolist()
     found = linprog(cost, A_eq=equalities, b_eq=aim, bounds=limits, method="highs-ds")
     if found.status != 0:
-        raise ProjectionError("no whole numbers of members fit the households, which is a defect; please report this")
+        raise ProjectionError("no whole numbers of members fit: internal error; please report it")
     vertex = np.rint(np.asarray(found.x))
     sums = np.zeros((children, n))
     for g in range(n):
@@ -278,4 +278,4 @@ def _require(family: LinkedFamily, counts: IntArray) -> None:
     if family.total is not None:
         wrong |= bool((counts.sum(axis=0) != np.rint(family.total)).any())
     if wrong:
-        raise ProjectionError("whole households and persons break their rows, which is a defect; please report this")
+        raise ProjectionError("whole numbers of both tables break their rows: internal error; please report it")
