@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import support.one_thread  # noqa: F401 # before numpy is loaded
+
+# isort: split
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

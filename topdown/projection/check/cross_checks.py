@@ -42,7 +42,11 @@ of all counts: about a tenth of the release's time. The larger of both limits th
 _A_PROGRAM = 1_000
 """The fixed cost of a program, in nodes."""
 
-_BOUNDED: dict[str, dict[str, Any]] = {"OSQP": {"max_iter": 2_000}, "SCS": {"max_iters": 20_000}}
+_BOUNDED: dict[str, dict[str, Any]] = {
+    "OSQP": {"max_iter": 2_000},
+    "SCS": {"max_iters": 20_000},
+    "HIGHS": {"qp_iteration_limit": 5_000},
+}
 """Limits on the steps of solvers. OSQP usually needs a few hundred; where it does not end, its last values are
 compared, or another solver is tried.
 """
@@ -59,8 +63,11 @@ large release one in so many (the third) of all, up to the second.
 _LARGEST_FAMILY = 1_000
 """The most children times cells of a single family; or half of all of them, where that is more."""
 
-ROBUST = ("CLARABEL", "SCS")
-"""The solvers that are tried, in order, where a solver fails or disagrees: slower, but more exact on hard programs."""
+ROBUST = ("CLARABEL", "HIGHS", "SCS")
+"""The solvers that are tried, in order, where a solver fails or disagrees: slower, but more exact on hard programs. An
+interior-point method, an active-set method, whose accuracy does not suffer from variances that differ by many orders of
+magnitude, and operator splitting.
+"""
 
 TOLERANCE = 1e-4
 """The largest difference beyond rounding, in standard deviations of the node's own noise, that is accepted."""
@@ -136,7 +143,7 @@ def _solved_again(problems: Sequence[_Problem], solver: str, scope: str, nodes: 
 
 
 def _by_any(problem: _Problem, solver: str) -> tuple[Difference, str]:
-    """The difference by ``solver``, with its name. Where it fails or disagrees Clarabel and SCS are tried, and the
+    """The difference by ``solver``, with its name. Where it fails or disagrees the others of `ROBUST` are tried, and the
     smallest difference is returned. Raises `ProjectionError` where all fail.
     """
     best: tuple[Difference, str] | None = None
