@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import support.one_thread  # noqa: F401 # before numpy is loaded
+import support.environment  # noqa: F401 # before numpy is loaded
 
 # isort: split
 import subprocess
