@@ -12,8 +12,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from support.places import RUN_TOML, SEVERAL_TOML
-from topdown.config import ProjectConfig, RunConfig, load_config, load_project
+from topdown.config import RunConfig, load_config, load_project
 from topdown.config.derivation import DerivationConfig
+from topdown.config.project_settings import ProjectConfig
 from topdown.config.table_settings import TiesOptions
 
 FULL = (

@@ -18,7 +18,8 @@ from support.places import SEVERAL_TOML
 from support.several_queries import LEAVES, SCHEMA, SHARES, TREE, measured
 from support.trees import Case, cases, geography
 from topdown.cli import main
-from topdown.config import StudyConfig, load_any, load_config
+from topdown.config import load_any, load_config
+from topdown.config.study_settings import StudyConfig
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import KeyedSource

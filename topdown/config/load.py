@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from topdown.config.linked_settings import LinkedConfig
 from topdown.config.privacy import NoiseOptions, Privacy, budget_errors
-from topdown.config.project_settings import ProjectConfig
 from topdown.config.reference import form_of, right_form
 from topdown.config.release import RunConfig, contradictions
-from topdown.config.study_settings import StudyConfig
 from topdown.config.table_settings import GeographyOptions, Input
 from topdown.errors import ConfigError, nearest
 from topdown.wording import LONGEST_LIST, may_hold_a_count, reason, shown, shown_path, unquoted
+
+if TYPE_CHECKING:
+    # Loaded where such a file is read: their modules take as long to load as a tenth of a small release.
+    from topdown.config.linked_settings import LinkedConfig
+    from topdown.config.project_settings import ProjectConfig
+    from topdown.config.study_settings import StudyConfig
 
 _MOST_ERRORS = 10
 _LONGEST_SETTING = 25
@@ -71,6 +74,8 @@ def load_linked(path: str | Path) -> LinkedConfig:
     settings = _settings(path)
     if "link" not in settings:
         raise ConfigError(f"{shown_path(path)}: describes one table (it has no section [link]), not two linked ones")
+    from topdown.config.linked_settings import LinkedConfig
+
     return _validated(LinkedConfig, settings, Path(path))
 
 
@@ -85,6 +90,8 @@ def load_study(path: str | Path) -> StudyConfig:
             f"{shown_path(path)}: describes a release, not a study: use `topdown run FILE`, or add a section [study], "
             "such as one line `replicates = 1000` below it"
         )
+    from topdown.config.study_settings import StudyConfig
+
     return _validated(StudyConfig, settings, Path(path))
 
 
@@ -104,6 +111,8 @@ def load_project(path: str | Path) -> ProjectConfig:
             f"{shown_path(path)}: names no measurements; add a section [measurements] with the path of a release's "
             "public directory, or use `topdown run FILE` for a confidential table"
         )
+    from topdown.config.project_settings import ProjectConfig
+
     return _validated(ProjectConfig, settings, Path(path))
 
 
@@ -160,7 +169,7 @@ def _validated(model: type[Model], settings: dict[str, Any], path: Path) -> Mode
         return model.model_validate({**settings, "folder": path.parent})
     except ValidationError as error:
         found = _by_setting(error.errors(), model)
-    others = [] if model is LinkedConfig else _in_other_sections(settings)
+    others = [] if "link" in settings else _in_other_sections(settings)
     found += [said for said in others if not any(said in one for one in found)]
     more = f"; and {len(found) - _MOST_ERRORS} more" if len(found) > _MOST_ERRORS else ""
     raise ConfigError(f"{shown_path(path)}: " + "; ".join(found[:_MOST_ERRORS]) + more)
@@ -238,7 +247,7 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
         is_whole = isinstance(given, dict) or (isinstance(given, list) and any(isinstance(one, dict) for one in given))
         return f"{where}: {said}" + ("" if is_whole else f" (is {shown(given, _LONGEST_SETTING)})")
     key = str(error["loc"][-1])
-    if "seed" in key.lower() and issubclass(model, StudyConfig):
+    if "seed" in key.lower() and getattr(model, "is_study", False):
         return f"unknown key {where}: a study's seed is study.seed"
     if "seed" in key.lower():
         return (

@@ -101,8 +101,9 @@ class RunConfig(DerivationConfig):
         }
     )
 
-    takes_large_schemas: ClassVar[bool] = True
-    """Whether the schema may have too many cells for tables of them."""
+    is_study: ClassVar[bool] = False
+    """Whether a release is simulated and not made, which spends no budget, and takes no schema with too many cells for
+    tables of them."""
 
     input: Input
     geography: GeographyOptions
@@ -144,7 +145,7 @@ class RunConfig(DerivationConfig):
             schema = Schema.from_mapping(attributes)
         except (ConfigError, TypeError):
             return settings  # errors in it are reported where it is validated
-        if schema.is_large and cls.takes_large_schemas:
+        if schema.is_large and not cls.is_study:
             schema.require_solvable()
             return {**settings, "input": {**table, "cells": []}}
         schema.require_listable()
@@ -275,6 +276,11 @@ class RunConfig(DerivationConfig):
             return self.is_released
         shares = [part for part in (self.privacy.shares or {}).values() if isinstance(part, dict)]
         return isinstance(self.privacy.invariants, dict) or any(set(part) != {DETAILED} for part in shares)
+
+    @property
+    def all_methods(self) -> list[str]:
+        """The methods that are simulated; none of a release."""
+        return []
 
     @property
     def by_family(self) -> bool:

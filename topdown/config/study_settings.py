@@ -274,7 +274,7 @@ class StudyConfig(RunConfig):
     ``report`` (which numbers its page shades).
     """
 
-    takes_large_schemas: ClassVar[bool] = False
+    is_study: ClassVar[bool] = True
 
     study: StudyOptions
     report: ReportOptions = Field(default_factory=ReportOptions)
@@ -299,6 +299,11 @@ class StudyConfig(RunConfig):
         released = StudiedMethod(self.projection.method, nonnegative=True, rounded=True).label
         named = self.study.methods
         return named if released in named or "methods" in self.study.model_fields_set else [*named, released]
+
+    @property
+    def all_methods(self) -> list[str]:
+        """The methods to study, those of the variants too."""
+        return [*self.methods, *(label for variant in self.study.variant for label in variant.methods or ())]
 
     def variant_plan(self, variant: Variant) -> Plan:
         """The same privacy with the noise of ``variant``. Raises `BudgetError` if it is not well defined."""

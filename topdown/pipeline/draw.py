@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from pathlib import Path
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, measure, require_room
 from topdown.confidential.measure_asked import AskedMeasurements, require_askable
-from topdown.config import RunConfig, StudyConfig
+from topdown.config import RunConfig
 from topdown.errors import BudgetError, ConfigError
 from topdown.geography.geography import Geography
 from topdown.machine.allocation import give_back
@@ -90,20 +89,20 @@ class Prepared:
 def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     """Validate ``config``, its data and its plan together, and rehearse the run; nothing is drawn or written."""
     stages = stages or Silent()
-    if not isinstance(config, StudyConfig):
+    if not config.is_study:
         require_directory(config.output_path)
     prepared = _prepare(config, stages)
     if not config.is_released:
         stages.say(f"warning   {config.too_large}: what follows is of the total, as its measurements leave it")
     plan, geography, schema = prepared.plan, prepared.counts.geography, prepared.counts.schema
-    if not isinstance(config, StudyConfig):
+    if not config.is_study:
         fingerprint = config.fingerprint(prepared.units, prepared.limits_digest, prepared.areas)
         journal = Journal(config.output_path / "internal", fingerprint, prepared.digest)
         require_left(charged_to(config), journal, plan.events(geography.levels))
     if not config.asks_queries:  # else there are as many as queries, for whoever asks for them
         for line in error_lines(expected_errors(plan, geography, confidence=USUAL)):
             stages.say(line)
-    if not (config.asks_queries and isinstance(config, StudyConfig)):  # which spends nothing
+    if not (config.asks_queries and config.is_study):  # which spends nothing
         rehearse(config, geography, plan, stages, schema, prepared.limits, prepared.tied)
     return prepared
 
@@ -262,7 +261,7 @@ def _prepare(
             nonlocal leaves
             # The memory is estimated when the libraries of the run are loaded.
             solver.result()
-            if not isinstance(config, StudyConfig):
+            if not config.is_study:
                 prepare(geography.n_nodes * len(config.input.cells))
             if config.on_supports:
                 load_loops()
@@ -336,9 +335,8 @@ def _require_solvers(config: RunConfig) -> None:
     """Refuse a method without a solver for the measured queries, and rows that could not be written, before any noise
     is drawn.
     """
-    if isinstance(config, StudyConfig):
-        variants = (variant.methods or () for variant in config.study.variant)
-        for label in itertools.chain(config.methods, *variants):
+    if config.is_study:
+        for label in config.all_methods:
             StudiedMethod.parse(label).require(several=config.by_family)
     elif config.by_family:
         row_columns(config.schema_of_cells)
@@ -388,7 +386,7 @@ def require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gai
     is asked for.
     """
     bare = strength.unprotected(plan, levels, gains)
-    if bare and not config.privacy.accept_no_protection and not isinstance(config, StudyConfig):
+    if bare and not config.privacy.accept_no_protection and not config.is_study:
         level, part = next(iter(bare.items()))
         raise BudgetError(
             f"level {shown(level)}: with its share of the budget the noise is 0 for {part:.4%} of the counts, so that "

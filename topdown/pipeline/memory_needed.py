@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topdown.config import RunConfig, StudyConfig
+from topdown.config import RunConfig
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import SpineGeography
@@ -119,7 +119,7 @@ def weigh(
     # A redistricting file has been read already, and its reader checked the memory.
     extent = Extent(0, 0.0) if config.input.kind.known_layout else extent_of(path, columns, form)
     refused = f"{geography.n_nodes:,} units x {len(config.input.cells)} cells takes more than there is"
-    if isinstance(config, StudyConfig):
+    if config.is_study:
         _refuse_beyond(of_reading(config, geography, extent), config, refused)
         return None
     count = available_workers() if workers is None else workers

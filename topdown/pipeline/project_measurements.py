@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from topdown.census.noisy_read import read_noisy_measurements
-from topdown.config import ProjectConfig
+from topdown.config.project_settings import ProjectConfig
 from topdown.errors import ConfigError
 from topdown.geography.unit_sums import area_sums
 from topdown.machine.files import file_digest, locked, make_folder

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, require_room
-from topdown.config import StudyConfig
+from topdown.config.study_settings import StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray

@@ -17,7 +17,8 @@ import pytest
 import topdown as td
 from support.linked import configured
 from support.places import SMALL_DATA, Command
-from topdown.config import LinkedConfig, load_linked
+from topdown.config import load_linked
+from topdown.config.linked_settings import LinkedConfig
 from topdown.errors import BudgetError, ConfigError, CountsError, DataError
 from topdown.linked.record_faults import LinkedRows
 from topdown.machine.files import file_digest

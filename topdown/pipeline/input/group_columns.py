@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.config import StudyConfig
-from topdown.config.study_settings import GroupOptions
+from topdown.config.study_settings import GroupOptions, StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.construction import as_strings, as_text
 from topdown.geography.geography import Geography

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.config import StudyConfig
-from topdown.config.study_settings import RuleOptions, ThresholdOptions
+from topdown.config.study_settings import RuleOptions, StudyConfig, ThresholdOptions
 from topdown.errors import ConfigError, DataError
 from topdown.geography.construction import as_text
 from topdown.geography.geography import Geography

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from topdown.config import LinkedConfig
+from topdown.config.linked_settings import LinkedConfig
 from topdown.geography.tree import IntArray
 from topdown.linked.dealing import dealt
 from topdown.linked.record_faults import LinkedRows

@@ -20,7 +20,8 @@ from topdown.confidential.linked_records import (
     count_linked_tables,
 )
 from topdown.confidential.measure import measurable, measure, require_room
-from topdown.config import LinkedConfig, RunConfig
+from topdown.config import RunConfig
+from topdown.config.linked_settings import LinkedConfig
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.linked.universe import LinkedQuery

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow.compute as pc
 
-from topdown.config import LinkedConfig
+from topdown.config.linked_settings import LinkedConfig
 from topdown.errors import ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray

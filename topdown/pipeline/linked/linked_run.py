@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from topdown.config import LinkedConfig
+from topdown.config.linked_settings import LinkedConfig
 from topdown.machine.progress import Silent, Stages
 from topdown.microdata.linked_microdata import require_replaceable_linked
 from topdown.microdata.previous_output import INVENTORY

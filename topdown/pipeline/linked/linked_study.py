@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from topdown.confidential.measure import measure
-from topdown.config import LinkedConfig
+from topdown.config.linked_settings import LinkedConfig
 from topdown.errors import ProjectionError
 from topdown.geography.geography import Geography
 from topdown.linked.impossible import CountedCells

@@ -11,7 +11,7 @@ import numpy as np
 
 from topdown import additions
 from topdown.analysis.export_formats import EXPORT_FORMATS
-from topdown.config import RunConfig, StudyConfig
+from topdown.config import RunConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
@@ -74,7 +74,7 @@ def asked_in_parts(config: RunConfig, nodes: int, part_size: int | None) -> bool
     cells would be too large.
     """
     large = config.asks_queries and nodes * len(config.input.cells) > LARGEST_WHOLE
-    return (part_size is not None or large) and not isinstance(config, StudyConfig)
+    return (part_size is not None or large) and not config.is_study
 
 
 def require_parts(

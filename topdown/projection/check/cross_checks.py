@@ -143,7 +143,7 @@ def _solved_again(problems: Sequence[_Problem], solver: str, scope: str, nodes: 
 
 
 def _by_any(problem: _Problem, solver: str) -> tuple[Difference, str]:
-    """The difference by ``solver``, with its name. Where it fails or disagrees the others of `ROBUST` are tried, and the
+    """The difference by ``solver``, with its name. Where it fails or disagrees those of `ROBUST` are tried, and the
     smallest difference is returned. Raises `ProjectionError` where all fail.
     """
     best: tuple[Difference, str] | None = None
