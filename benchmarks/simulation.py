@@ -1,6 +1,6 @@
 """Time of simulating replicates of measure -> project, beside the same programs solved by cvxpy one by one.
 
-``python benchmarks/simulation.py [--replicates N] [--workers W] [--without-cvxpy] [--json FILE]``. Three parts: all
+``python benchmarks/simulation.py [--replicates N] [--methods M ...] [--workers W] [--without-cvxpy] [--json FILE]``. Three parts: all
 3,192 nodes of the US counties, two cells, equality and non-negative top-down; the same through cvxpy and OSQP on a few
 replicates, one process, and the ratio per replicate; 80,000 replicates of the counties of Arizona and of Texas.
 Seconds are of the clock; CPU seconds, the workers' included, tell more on a machine that does other things too.
@@ -74,6 +74,7 @@ def peak_mebibytes() -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replicates", type=int, default=100_000)
+    parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--solver-replicates", type=int, default=3)
     parser.add_argument("--without-cvxpy", action="store_true")
@@ -89,10 +90,10 @@ def main() -> None:
     }
 
     counts = load()
-    print(f"{counts}, {' and '.join(METHODS)}, {options.replicates:,} replicates on {options.workers} workers")
+    print(f"{counts}, {' and '.join(options.methods)}, {options.replicates:,} replicates on {options.workers} workers")
     whole = timed(
         lambda: td.simulate(
-            counts, NATIONAL, METHODS, options.replicates, 1, workers=options.workers, progress=progress
+            counts, NATIONAL, options.methods, options.replicates, 1, workers=options.workers, progress=progress
         )
     )
     whole["replicates_per_second"] = options.replicates / whole["seconds"]
@@ -113,7 +114,7 @@ def main() -> None:
 
     for state in ("Arizona", "Texas"):
         chosen = load(state)
-        part = timed(lambda chosen=chosen: td.simulate(chosen, STATE, METHODS, 80_000, 1, workers=options.workers))
+        part = timed(lambda chosen=chosen: td.simulate(chosen, STATE, options.methods, 80_000, 1, workers=options.workers))
         results[state] = part
         print(f"{state}, 80,000 replicates: {part['seconds']:.1f} s, {part['cpu_seconds']:.1f} CPU s")
 

@@ -186,3 +186,33 @@ def test_the_numbers_do_not_depend_on_who_works_on_which_families(
         np.testing.assert_array_equal(round_top_down(x, tree, KeyedSource(bytes(32)), lower, exact, pool), alone)
     monkeypatch.setattr(rounding, "_CHILDREN_AT_ONCE", 1 << 19)
     np.testing.assert_array_equal(round_top_down(x, tree, KeyedSource(bytes(32)), lower, exact), alone)
+
+
+@pytest.mark.parametrize("bounds", [False, True])
+@pytest.mark.parametrize("at_once", [2, 7, 50])
+def test_cells_rounded_together_are_those_rounded_one_by_one_where_nothing_is_tied(bounds: bool, at_once: int) -> None:
+    rng = np.random.default_rng(5)
+    tree = Tree.from_family_sizes([[4], rng.integers(1, 9, 4)])
+    x = tree.aggregate(rng.gamma(0.4, 9.0, (50, tree.n_leaves)))
+    lower = np.floor(x / 2.0) if bounds else None
+    if lower is not None:  # of a parent at most what its children must have
+        lower = np.minimum(lower, tree.aggregate(np.floor(x[:, tree.leaves] / 2.0)))
+    exact = np.zeros(x.shape, bool) if bounds else None
+    if exact is not None:  # one leaf of every fifth cell is whole already, and stays
+        exact[::5, -1] = True
+        x[::5] = tree.aggregate(np.where(exact[::5], np.rint(x[::5]), x[::5])[:, tree.leaves])
+    one_by_one = round_top_down(x, tree, KeyedSource(bytes(32)), lower, exact)
+    together = round_top_down(x, tree, KeyedSource(bytes(32)), lower, exact, at_once=at_once)
+    np.testing.assert_array_equal(together, one_by_one)
+    np.testing.assert_array_equal(tree.aggregate(together[:, tree.leaves]), together)
+
+
+def test_ties_of_cells_rounded_together_are_broken_at_random_in_each() -> None:
+    halves = np.tile([[1.0, 0.5, 0.5]], (4000, 1))
+    whole = round_top_down(halves, Tree.from_family_sizes([[2]]), SeededSource(3), None, None, at_once=300)
+    assert (whole.sum(axis=1) == 2).all()
+    first = whole[:, 1]
+    assert abs(first.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(first))
+    assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 4 / np.sqrt(len(first))
+    roots = round_top_down(halves - 0.5, Tree.from_family_sizes([[2]]), SeededSource(4), None, None, at_once=300)[:, 0]
+    assert abs(roots.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(roots))

@@ -94,6 +94,19 @@ class Families(NamedTuple):
             parts.append(Families(above, below, self.starts[first:last] - ends[first], self.sizes[first:last], number))
         return parts
 
+    def repeated(self, times: int) -> Families:
+        """The families of so many equal trees, one after another, in an array of their parents and in one of their
+        children."""
+        n_parents, n_children = self.parents.stop - self.parents.start, self.children.stop - self.children.start
+        starts = (np.arange(times)[:, None] * n_children + self.starts).reshape(-1)
+        return Families(
+            slice(0, times * n_parents),
+            slice(0, times * n_children),
+            starts,
+            np.tile(self.sizes, times),
+            None if self.number is None else np.tile(self.number, times),
+        )
+
     def alone(self) -> Families:
         """The same families in arrays that hold only their parents followed by their children."""
         n_parents, n_children = self.parents.stop - self.parents.start, self.children.stop - self.children.start

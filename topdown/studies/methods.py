@@ -15,6 +15,9 @@ from topdown.projection.method import METHODS, Method, Problem, method_named
 
 RAW = "raw"
 
+_NODES_AT_ONCE = 1 << 16
+"""Replicates of small trees are rounded together, up to so many nodes, which stay in the cache."""
+
 _EQUALITY, _AT_ONCE, _ROUNDED = "/equality", "/at-once", "/rounded"
 
 
@@ -109,7 +112,12 @@ class StudiedMethod:
         exact = np.broadcast_to(problem.variance == 0, x.shape).reshape(-1, x.shape[-1])
         lower = None if problem.lower is None else np.broadcast_to(problem.lower, x.shape).reshape(exact.shape)
         whole = round_top_down(
-            x.reshape(exact.shape), problem.tree, ties, lower, exact if problem.lower is not None else None
+            x.reshape(exact.shape),
+            problem.tree,
+            ties,
+            lower,
+            exact if problem.lower is not None else None,
+            at_once=max(1, _NODES_AT_ONCE // problem.tree.n_nodes),
         )
         return whole.reshape(x.shape).astype(np.float64)
 
