@@ -27,7 +27,7 @@ def accumulated(errors: FloatArray, cuts: list[int], zeros: FloatArray | None = 
         part.add_errors("m", piece, np.count_nonzero(piece == 0.0, axis=1))
         part.add_histogram("m", piece, WIDTH[: len(errors)])
         part.add_rule(("m", "r"), piece.T)
-        total.merge(part, half=task % 2)
+        total.merge(part.packed(), half=task % 2)
     return total
 
 

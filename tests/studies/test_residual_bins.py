@@ -79,8 +79,19 @@ def test_neither_order_nor_division_matters(sample: tuple[FloatArray, FloatArray
     whole = filled(residuals, width)
     assert same(first + second, whole)
     assert same(second + first, whole)
-    first.merge(second)
+    first.merge(second.filled())
     assert same(first, whole)
+
+
+def test_filled_bins_are_the_histogram_in_few_bytes() -> None:
+    rng = np.random.default_rng(2)
+    width = np.full(300, 0.25)
+    for residuals in (rng.normal(0.0, 4.0, (300, 300)), np.full((300, 2), 1e6), np.zeros((300, 0))):
+        one, other = filled(residuals, width), Histogram.empty(width)
+        packed = one.filled()
+        other.merge(packed)
+        assert same(other, one)
+        assert sum(part.nbytes for part in (packed.filled, packed.counts, packed.offsets)) < 2 * one.counts.nbytes / 10
 
 
 def test_sums_of_many_residuals_are_exact() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import Gaussian, Law
 from topdown.studies.batch_means import Of
-from topdown.studies.residual_bins import Histogram, distances
+from topdown.studies.residual_bins import FilledBins, Histogram, distances
 
 LEVEL_QUANTITIES = ("bias", "mse", "zeros")
 """The quantities averaged over the nodes of a level in every replicate: e, e^2, and whether the estimate is 0."""
@@ -50,13 +50,14 @@ class Accumulated:
     ``coverage``: sums of `FollowedIntervals.counted`, None where intervals are not followed. ``levels``: label ->
     (quantities of `LEVEL_QUANTITIES`, 2, cells, levels), sums of a level's means and of their squares. ``batches``:
     sums (batches, groups) for `batch_means.BatchMeans`. ``halves``: label -> histograms of two halves of the replicates
-    (a task fills the first).
+    (a task fills the first). ``filled``: label -> the filled bins of a task's histograms, when it is done.
     """
 
     powers: dict[str, FloatArray] = field(default_factory=dict)
     zeros: dict[str, IntArray] = field(default_factory=dict)
     levels: dict[str, FloatArray] = field(default_factory=dict)
     halves: dict[str, list[Histogram | None]] = field(default_factory=dict)
+    filled: dict[str, FilledBins] = field(default_factory=dict)
     rules: dict[tuple[str, str], RuleSums] = field(default_factory=dict)
     batches: dict[Of, FloatArray] = field(default_factory=dict)
     coverage: FloatArray | None = None
@@ -111,8 +112,13 @@ class Accumulated:
         """Add the ``sums`` of `FollowedIntervals.counted`."""
         self.coverage = sums if self.coverage is None else self.coverage + sums
 
+    def packed(self) -> Accumulated:
+        """The same sums of a task, of its histograms the filled bins."""
+        filled = {label: halves[0].filled() for label, halves in self.halves.items() if halves[0] is not None}
+        return replace(self, halves={}, filled=filled)
+
     def merge(self, part: Accumulated, half: int) -> None:
-        """Take in a task's sums, its histograms into half 0 or 1."""
+        """Take in the sums of a task that is done (`packed`), its histograms into half 0 or 1."""
         if part.coverage is not None:
             self.add_coverage(part.coverage)
         for label, sums in part.powers.items():
@@ -120,13 +126,10 @@ class Accumulated:
             self.zeros[label] = self.zeros[label] + part.zeros[label] if label in self.zeros else part.zeros[label]
         for label, means in part.levels.items():
             self.levels[label] = self.levels[label] + means if label in self.levels else means
-        for label, halves in part.halves.items():
+        for label, found in part.filled.items():
             mine = self.halves.setdefault(label, [None, None])
-            found, here = halves[0], mine[half]
-            if here is None:
-                mine[half] = found
-            elif found is not None:
-                here.merge(found)
+            here = mine[half] = mine[half] or Histogram.empty(found.width)
+            here.merge(found)
         for of, summed in part.batches.items():
             self.batches[of] = self.batches[of] + summed if of in self.batches else summed
         for key, outcome in part.rules.items():

@@ -94,7 +94,7 @@ def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
             linear = study.followed.answers(least_squares(problem.values, problem.variance, study.tree))
             found.add_coverage(_covered(study, study.intervals, linear, study.followed.answers(released)))
         first += stop - start
-    return found
+    return found.packed()
 
 
 def _applied(study: Simulation, method: StudiedMethod, problem: Problem, chunk: int, start: int) -> FloatArray:
