@@ -190,6 +190,7 @@ query = "P1"
 """
 
 
+@pytest.mark.system
 def test_the_forms_of_a_release_in_parts_are_those_of_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import topdown as td
-from support.browser import IN_A_BROWSER, browsed, data_of, told
+from support.browser import browsed, data_of, in_a_browser, told
 from support.parted import AtOnce, made, place_of_the_same_noise
 from support.places import REPOSITORY, RUN_TOML, SEVERAL_TOML, Command
 from topdown.analysis.page import page_numbers
@@ -174,7 +174,7 @@ def agree(told: list[str], wanted: list[float], asked: dict[str, Any]) -> None:
     assert got[1:] == pytest.approx(wanted[1:], rel=1e-3, abs=1e-6, nan_ok=True), asked
 
 
-@IN_A_BROWSER
+@in_a_browser
 @pytest.mark.parametrize("of", ["public", "several", "deep", "coarse", "coarse_several", "on_spine"])
 def test_sums_in_the_page_are_those_of_the_command(of: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """20 random selections each: the same estimate, deviation and ends."""
@@ -187,7 +187,7 @@ def test_sums_in_the_page_are_those_of_the_command(of: str, request: pytest.Fixt
         agree(got, by_command(folder, data, one), one)
 
 
-@IN_A_BROWSER
+@in_a_browser
 @pytest.mark.system
 def test_all_counties_are_one_page_below_5_mb_with_the_sums_of_the_command(tmp_path: Path) -> None:
     """The release of the pipeline, with its states and the nation, and an outline for every county."""
@@ -224,7 +224,7 @@ def test_the_page_holds_the_release_and_no_other_number(public: Path, tmp_path: 
             assert column["sd"][i] == pytest.approx(np.sqrt(spread.loc[geoid, column["name"]]["variance"]), rel=1e-5)
 
 
-@IN_A_BROWSER
+@in_a_browser
 @pytest.mark.parametrize("of", ["public", "deep"])
 def test_reliability_is_that_of_the_files(of: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """What nothing determines is of low reliability; what is exact of high."""
@@ -276,7 +276,7 @@ shares = { nation = 0.2, state = 0.3, county = 0.5 }
     return released(folder, text, frame)
 
 
-@IN_A_BROWSER
+@in_a_browser
 def test_names_are_names_in_the_page_and_in_the_file_it_saves(named: Path, tmp_path: Path) -> None:
     """No name becomes markup; commas, quotes, formulas and line breaks come back from the CSV as text."""
     page = write_page(named, tmp_path / "page.html").output
@@ -321,7 +321,7 @@ def outlines(path: Path, codes: list[str]) -> Path:
     return path
 
 
-@IN_A_BROWSER
+@in_a_browser
 def test_units_are_chosen_on_map_table_list_and_by_district(public: Path, tmp_path: Path) -> None:
     """Each way adds to the selection, its answer is said aloud, and table and cell change what is asked."""
     (tmp_path / "wards.csv").write_text("unit,ward\n10001,east\n10003,east\n12011,west\n")
@@ -396,7 +396,7 @@ const result = {scroll, map: d.querySelector("canvas").getBoundingClientRect().w
 FINISHED</script></body>"""
 
 
-@IN_A_BROWSER
+@in_a_browser
 @pytest.mark.parametrize("width", [390, 1400])
 def test_nothing_is_wider_than_the_screen(public: Path, width: int, tmp_path: Path) -> None:
     codes = [f"{state}{county:03d}" for state in (10, 11) for county in range(1, 12, 2)]
@@ -408,7 +408,7 @@ def test_nothing_is_wider_than_the_screen(public: Path, width: int, tmp_path: Pa
     assert 200 < found["map"] <= width
 
 
-@IN_A_BROWSER
+@in_a_browser
 def test_paper_has_what_was_chosen_and_found_and_no_controls(public: Path, tmp_path: Path) -> None:
     page = write_page(public, tmp_path / "page.html").output
     browsed(page, tmp_path / "printed", "--no-pdf-header-footer", f"--print-to-pdf={tmp_path / 'page.pdf'}")
@@ -459,7 +459,7 @@ def test_a_large_release_is_an_index_and_a_page_per_unit(
     assert seen == set(one["geoid"][1:])
 
 
-@IN_A_BROWSER
+@in_a_browser
 @pytest.mark.parametrize("name", ["index.html", "2.html"])
 def test_sums_in_a_page_of_a_part_are_those_of_the_command(
     deep: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -482,7 +482,7 @@ def test_a_release_in_parts_has_the_page_of_the_whole_one(deep: Path, tmp_path: 
     assert data_of(pages[0].read_text(encoding="utf-8")) == data_of(pages[1].read_text(encoding="utf-8"))
 
 
-@IN_A_BROWSER
+@in_a_browser
 def test_levels_without_measurements_have_counts_and_no_margins(
     deep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

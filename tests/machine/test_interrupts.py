@@ -26,6 +26,8 @@ from topdown.machine.interrupts import held_back, one_line
 from topdown.projection.check import cvxpy_programs
 from topdown.release.verified import verify_release
 
+pytestmark = pytest.mark.system
+
 LINE = "run again to continue"
 PATIENCE = 120.0
 """Seconds after which a process is taken to hang. An interrupt takes less than 5 where nothing else is at work."""

@@ -15,7 +15,7 @@ from support.places import REPOSITORY, RUN_TOML
 from topdown.machine.streams import Lasting
 
 TOPDOWN = f"{shlex.quote(sys.executable)} -c 'from topdown.cli import main; main()'"
-pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+pytestmark = [pytest.mark.system, pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")]
 
 
 def shell(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:

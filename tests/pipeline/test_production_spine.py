@@ -234,6 +234,7 @@ def more_columns(blocks: pd.DataFrame) -> pd.DataFrame:
     return known.assign(PLACEFS=np.where(known["PLACEFP"] == "99999", None, known["PLACEFS"]))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("more", [False, True])
 @pytest.mark.parametrize("states", [[STRONG], [WEAK, STRONG]])
 def test_the_dhc_s_spine_is_production_s(
@@ -290,6 +291,7 @@ def test_puerto_rico_s_counties_are_not_divided() -> None:
     assert set(off_dhc_spine(blocks, columns, dict.fromkeys(blocks, "0")).mcd_place.values()) == {"9" * 10}
 
 
+@pytest.mark.system
 def test_a_preset_with_too_many_cells_for_tables_of_them_is_for_the_total_of_a_table_of_totals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

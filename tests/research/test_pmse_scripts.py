@@ -11,6 +11,8 @@ import pytest
 
 from support.places import REPOSITORY
 
+pytestmark = pytest.mark.system
+
 RESULTS = REPOSITORY / "docs" / "results"
 
 

@@ -57,6 +57,7 @@ def taken_away(folder: Path) -> str | None:
     return found
 
 
+@pytest.mark.system
 def test_whoever_kills_it_and_takes_the_answer_gets_the_same_again(server: Server, tmp_path: Path) -> None:
     """Killed at every point, again and again, with what was written taken away: one answer, one charge."""
     whole = place_of(tmp_path / "whole")

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
 
-IN_A_BROWSER = pytest.mark.skipif(
-    CHROMIUM is None and os.environ.get("TOPDOWN_BROWSER") != "required",
-    reason="no chromium on this machine: the page is not drawn",
-)
+
+def in_a_browser(test: Callable[..., None]) -> Callable[..., None]:
+    """A test that draws a page, among those of whole runs: left out where there is no browser and none is required."""
+    missing = CHROMIUM is None and os.environ.get("TOPDOWN_BROWSER") != "required"
+    return pytest.mark.system(pytest.mark.skipif(missing, reason="no chromium here: the page is not drawn")(test))
+
 
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),

@@ -42,6 +42,7 @@ def home(module: str, name: str) -> str:
     return f"{getattr(found, '__module__', '')}.{name}"
 
 
+@pytest.mark.system
 def test_the_site_builds_without_a_warning_and_has_every_public_name(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import topdown as td
-from support.browser import IN_A_BROWSER, browsed, told
+from support.browser import browsed, in_a_browser, told
 from support.reported import EVIL, METHODS, OBEYED, outline_file, studied
 from topdown.pages.leaf_outlines import read_outlines
 from topdown.pages.shell import embedded
@@ -158,7 +158,7 @@ wait();
 </script></body>"""
 
 
-@IN_A_BROWSER
+@in_a_browser
 def test_a_browser_draws_the_page(study: Mapping[str, Any], tmp_path: Path) -> None:
     """Every chart is drawn, no console message, and the table of units can be searched, sorted and downloaded."""
     outlines = read_outlines(outline_file(tmp_path), study["table"].geography)
@@ -237,7 +237,7 @@ def whole_page(mapped: Mapping[str, Any]) -> str:
     return render(mapped["summary"])
 
 
-@IN_A_BROWSER
+@in_a_browser
 def test_a_phone_shows_all_of_it(whole_page: str, tmp_path: Path) -> None:
     """At 390 px nothing is wider than the screen but tables in their own scroll; charts are redrawn, not shrunk."""
     (tmp_path / "report.html").write_text(whole_page, encoding="utf-8")
@@ -257,7 +257,7 @@ def test_a_phone_shows_all_of_it(whole_page: str, tmp_path: Path) -> None:
     assert max(found["cards"]) <= 844
 
 
-@IN_A_BROWSER
+@in_a_browser
 def test_a_desktop_shows_the_answer_in_6000_pixels_and_rows_that_the_reader_picks(
     whole_page: str, tmp_path: Path
 ) -> None:
@@ -274,7 +274,7 @@ def test_a_desktop_shows_the_answer_in_6000_pixels_and_rows_that_the_reader_pick
     assert any(0 < shown < rows for rows, shown in found["picked"])
 
 
-@IN_A_BROWSER
+@in_a_browser
 def test_paper_holds_the_answer_and_says_what_it_leaves_out(whole_page: str, tmp_path: Path) -> None:
     """An A4 page is 680 px wide between its margins: charts and tables fit, what is for a screen is not there."""
     path = tmp_path / "report.html"

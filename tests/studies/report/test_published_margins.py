@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import topdown as td
-from support.browser import IN_A_BROWSER, browsed, told
+from support.browser import browsed, in_a_browser, told
 from support.reported import PLAN, nation, studied
 from topdown.studies.one_release import one_release
 from topdown.studies.report.page import charts, render
@@ -106,7 +106,7 @@ wait();
 </script></body>"""
 
 
-@IN_A_BROWSER
+@in_a_browser
 def test_a_browser_shades_what_is_unreliable_from_where_the_reader_says(
     followed: dict[str, Any], tmp_path: Path
 ) -> None:
