@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.command import topdown_command
-from support.places import RUN_TOML, Command
+from support.places import REPOSITORY, RUN_TOML, Command
 
 
 @pytest.fixture
@@ -55,6 +55,20 @@ def test_run_says_what_it_read_spends_and_wrote_and_where_to_look(main, toy_run:
     code, out, _ = main("run", toy_run)
     assert code == 0
     assert "complete; nothing was drawn or written" in out
+
+
+@pytest.mark.parametrize(
+    ("study", "first"),
+    [
+        ("us_counties_study", ["employed", "unemployed"]),
+        ("pl94_rhode_island_study", ["total", "hispanic: not hispanic", "hispanic: hispanic"]),
+    ],
+)
+def test_the_answers_of_a_study_are_listed_a_line_each(main, study: str, first: list[str]) -> None:  # type: ignore[no-untyped-def]
+    """Of units in columns, and of those whose codes begin with their parents'."""
+    code, out, err = main("schema", "--answers", REPOSITORY / "pipelines" / f"{study}.toml")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[: len(first)] == first
 
 
 def test_output_goes_where_it_is_told(main, toy_run: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -50,5 +50,5 @@ def answers_of(path: Path) -> tuple[str, ...]:
 
     config = load_study(path)
     schema = config.schema_of_cells
-    plan = config.plan().for_levels(config.geography.levels or ()).for_schema(schema)
+    plan = config.plan().for_levels(config.geography.level_names).for_schema(schema)
     return Followed.of(schema, config.input.cells, config.studied_queries(schema, plan)).labels

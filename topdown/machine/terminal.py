@@ -38,8 +38,8 @@ class Terminal:
 
 
 def answer(text: str) -> None:
-    """Write ``text``, which ends with a line end, to standard output, never wrapped, so that programs can read it."""
-    sys.stdout.write(escaped_lines(text))
+    """Write ``text``, and a line end after it, to standard output, never wrapped, so that programs can read it."""
+    sys.stdout.write(escaped_lines(text.removesuffix("\n")) + "\n")
 
 
 def note(text: str) -> None:

@@ -178,7 +178,7 @@ class Method:
         if program is None:
             raise ConfigError(
                 f"method {self.name!r} cannot be stated as a program for cvxpy; take engine='tree', and leave out the "
-                "cross-check"
+                "cross-check (projection.cross_check = false)"
             )
         return program(problem)
 
