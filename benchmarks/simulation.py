@@ -1,7 +1,7 @@
 """Time of simulating replicates of measure -> project, beside the same programs solved by cvxpy one by one.
 
-``python benchmarks/simulation.py [--replicates N] [--methods M ...] [--workers W] [--without-cvxpy] [--json FILE]``. Three parts: all
-3,192 nodes of the US counties, two cells, equality and non-negative top-down; the same through cvxpy and OSQP on a few
+``python benchmarks/simulation.py [--replicates N] [--methods M ...] [--workers W] [--without-cvxpy] [--json FILE]``.
+Three parts: all 3,192 nodes of the US counties, two cells, equality and non-negative top-down; the same through cvxpy and OSQP on a few
 replicates, one process, and the ratio per replicate; 80,000 replicates of the counties of Arizona and of Texas.
 Seconds are of the clock; CPU seconds, the workers' included, tell more on a machine that does other things too.
 """
@@ -114,7 +114,9 @@ def main() -> None:
 
     for state in ("Arizona", "Texas"):
         chosen = load(state)
-        part = timed(lambda chosen=chosen: td.simulate(chosen, STATE, options.methods, 80_000, 1, workers=options.workers))
+        part = timed(
+            lambda chosen=chosen: td.simulate(chosen, STATE, options.methods, 80_000, 1, workers=options.workers)
+        )
         results[state] = part
         print(f"{state}, 80,000 replicates: {part['seconds']:.1f} s, {part['cpu_seconds']:.1f} CPU s")
 
