@@ -1,9 +1,9 @@
 """Time of simulating replicates of measure -> project, beside the same programs solved by cvxpy one by one.
 
 ``python benchmarks/simulation.py [--replicates N] [--methods M ...] [--workers W] [--without-cvxpy] [--json FILE]``.
-Three parts: all 3,192 nodes of the US counties, two cells, equality and non-negative top-down; the same through cvxpy and OSQP on a few
-replicates, one process, and the ratio per replicate; 80,000 replicates of the counties of Arizona and of Texas.
-Seconds are of the clock; CPU seconds, the workers' included, tell more on a machine that does other things too.
+Three parts: all 3,192 nodes of the US counties, two cells, equality and non-negative top-down; the same through cvxpy
+and OSQP on a few replicates, one process, and the ratio per replicate; 80,000 replicates of the counties of Arizona and
+of Texas. Seconds are of the clock; CPU seconds, the workers' included, tell more on a machine that does other things.
 """
 
 from __future__ import annotations
