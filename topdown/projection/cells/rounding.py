@@ -110,7 +110,8 @@ def _round_level(
     # read in the order of the families, whoever works on them.
     groups = map_ordered(floored, level.repeated(len(whole)).parts(_CHILDREN_AT_ONCE), executor)
     do_all(given, ((found, read_exactly(source, 4 * found.n_coins)) for found in groups), executor)
-    whole[:, level.children] = below.reshape(len(whole), -1)
+    if len(whole) > 1:  # of one cell ``below`` is a view
+        whole[:, level.children] = below.reshape(len(whole), -1)
 
 
 def _nearest(x: FloatArray, source: Source) -> IntArray:
