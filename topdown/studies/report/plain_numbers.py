@@ -18,6 +18,12 @@ class Verbatim(dict[str, Any]):
 def rounded(value: Any) -> Any:
     """``value`` with every number at 4 significant digits, or whole where it has more, and None for what is not
     finite."""
+    if isinstance(value, float | np.floating):  # first, since most values are
+        plain = float(value)
+        if not math.isfinite(plain):
+            return None
+        # 4 digits of a large sum may be fewer than its interval has: 255,800 for 255,763 ± 73.
+        return float(round(plain)) if 1e4 <= abs(plain) < 1e15 else float(f"{plain:.4g}")
     if isinstance(value, Verbatim):
         return dict(value)
     if isinstance(value, dict):
@@ -30,12 +36,6 @@ def rounded(value: Any) -> Any:
         return bool(value)
     if isinstance(value, int | np.integer):
         return int(value)
-    if isinstance(value, float | np.floating):
-        plain = float(value)
-        if not math.isfinite(plain):
-            return None
-        # 4 digits of a large sum may be fewer than its interval has: 255,800 for 255,763 ± 73.
-        return float(round(plain)) if 1e4 <= abs(plain) < 1e15 else float(f"{plain:.4g}")
     return value
 
 
