@@ -372,6 +372,13 @@ def test_disagreement_with_the_second_solution_releases_nothing(
     assert read(public)[1]["projections"]["unbiased"]["cross_check"]["solver"] == "CLARABEL"
 
 
+def test_an_output_directory_whose_name_is_too_long_is_refused_in_words(toy_run: Path) -> None:
+    config = load_config(toy_run)
+    long = config.model_copy(update={"output": config.output.model_copy(update={"directory": "9" * 400})})
+    with pytest.raises(ConfigError, match=r"cannot be a folder: File name too long; give another output.directory"):
+        draw.check(long)
+
+
 def test_an_output_directory_that_cannot_be_made_is_named(toy_run: Path) -> None:
     (toy_run.parent / "file").write_text("")
     with pytest.raises(ConfigError, match=r"file: is no directory.*--output"):

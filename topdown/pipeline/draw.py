@@ -61,7 +61,7 @@ from topdown.studies.methods import StudiedMethod
 from topdown.tables.geography_table import read_as_written
 from topdown.tables.readers import changed
 from topdown.uncertainty.laws.known_noise import require_replicable
-from topdown.wording import joined, shown, shown_path
+from topdown.wording import FAILED, joined, reason, shown, shown_path
 from topdown.workload import Query
 
 
@@ -313,7 +313,14 @@ def _prepare(
 
 
 def require_directory(path: Path) -> None:
-    """Refuse an output directory whose path, or the path of a folder above it, is a file."""
+    """Refuse an output directory whose path, or the path of a folder above it, is a file, or that cannot be one."""
+    try:
+        path.exists()
+    except OSError as error:  # a name that is too long
+        raise ConfigError(
+            f"{shown_path(path)}: cannot be a folder: {reason(error, FAILED)}; give another output.directory, or "
+            "another --output"
+        ) from None
     there = next((one for one in (path, *path.parents) if os.path.lexists(one)), None)
     if there is not None and not there.is_dir():
         raise ConfigError(

@@ -34,6 +34,7 @@ from topdown.release.partition import RELEASE_CSV, nodes_of_files
 from topdown.release.publication import begun
 from topdown.release.whole_counts import Release
 from topdown.tables.output_formats import names_of
+from topdown.tables.tidy import named_failures
 from topdown.workload.answer_tables import answer_tables, queries_of
 
 
@@ -96,9 +97,10 @@ def publish_parts(
         written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}
 
         def give_its_name() -> None:
-            for name in names:
-                (folder.public / name).unlink()  # below internal/ nothing is open to others
-                open_to_others(into.staging / name)
+            with named_failures(public):
+                for name in names:
+                    (folder.public / name).unlink()  # below internal/ nothing is open to others
+                    open_to_others(into.staging / name)
             open_until.close()
 
         write_made(config, drawn, made, into, stages, give_its_name, written=written, workers=workers)
