@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -353,3 +355,23 @@ def test_a_part_whose_second_solution_differs_is_not_published(folder: Path, mon
     (folder / "run.toml").write_text(text)
     public = pipeline.run(load_config(folder / "run.toml"), folder / "unchecked", part_size=8, executor=AtOnce()).public
     assert cross_check_of(public) is None
+
+
+def test_a_file_of_the_parts_that_cannot_be_removed_is_said_in_words_and_nothing_is_published(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release's files lie among the parts' until the release gets its name."""
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.match("parts/public/release.parquet"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refused)
+        with pytest.raises(DataError, match=r"public: cannot be written: Input/output error; free the space"):
+            parted(folder, "unremovable", 8, AtOnce())
+    assert not (folder / "unremovable" / "public").exists()
+    again = pipeline.run(load_config(folder / "run.toml"), folder / "unremovable", part_size=8, executor=AtOnce())
+    assert counts_of(again.public) == counts_of(folder / "whole" / "public")
