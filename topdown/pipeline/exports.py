@@ -2,8 +2,7 @@
 page.html.
 
 What a format needs is checked before anything is drawn. The folder appears complete, after the release; made.json
-states from which release and with which options it was made, so that a run that is started again recognises it. Formats
-and pages are loaded where one is asked for.
+states from which release and with which options it was made, so that a run that is started again recognises it.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from topdown.analysis.export_formats import EXPORT_FORMATS, ExportFormat, ExportOptions, export_release
+from topdown.analysis.page.release_page import FILE as PAGE
+from topdown.analysis.page.release_page import PageOptions, require_page, write_page
 from topdown.config import DerivationConfig
-from topdown.config.derivation import PageSettings
 from topdown.errors import ConfigError, DataError, TopdownError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import published
@@ -27,10 +27,6 @@ from topdown.release.manifest import MALFORMED, MANIFEST
 from topdown.tables.tidy import named_failures, write_json
 from topdown.wording import listed, reason, shown, shown_path
 from topdown.workload import Schema
-
-if TYPE_CHECKING:
-    from topdown.analysis.export_formats import ExportFormat, ExportOptions
-    from topdown.analysis.page.release_page import PageOptions
 
 FOLDER = "exports"
 _MADE = "made.json"
@@ -44,24 +40,19 @@ def require_exports(config: DerivationConfig, directory: Path | None = None) -> 
     Raises `ConfigError` naming the setting.
     """
     chosen = _chosen(config)
-    given = {name: value for name, value in config.exports if value is not None}
-    for option in given:
+    given = _options(config)
+    for option in given.given:
         if not any(option in form.options for form in chosen):
-            from topdown.analysis.export_formats import EXPORT_FORMATS
-
             able = [form.name for form in EXPORT_FORMATS.values() if option in form.options]
             raise ConfigError(f"exports.{option} is for {listed(able)}, and output.exports has none of them")
     for name in ("units", "header", "geometry"):
-        path = None if given.get(name) is None else config.path_of(given[name])
+        path = getattr(given, name)
         if path is not None and not os.path.exists(path):
             raise ConfigError(f"exports.{name} = {shown_path(path)}: no such file or folder; correct the path")
     _require_page_files(config)
     if directory is not None and not _holds(directory / "public"):
         made = [FOLDER] if chosen else []
-        if config.output.page:
-            from topdown.analysis.page.release_page import FILE as PAGE
-
-            made += [PAGE, Path(PAGE).stem]
+        made += [PAGE, Path(PAGE).stem] if config.output.page else []
         for name in made:
             if _holds(directory / name):
                 raise ConfigError(f"{shown_path(directory / name)} exists already, for another release; move it away")
@@ -85,21 +76,10 @@ def require_exportable(
         except TopdownError as error:
             raise type(error)(f"output.exports, {form.name}: {error}") from None
     if config.output.page:
-        from topdown.analysis.page.release_page import require_page
-
         try:
             require_page(published(geography), _page_options(config))
         except TopdownError as error:
             raise type(error)(f"output.page: {error}") from None
-
-
-def need_measurements(names: Sequence[str]) -> bool:
-    """Whether a format of ``names`` is made of the measurements; unknown ones are refused elsewhere."""
-    if not names:
-        return False
-    from topdown.analysis.export_formats import EXPORT_FORMATS
-
-    return any(EXPORT_FORMATS[name].of_measurements for name in names if name in EXPORT_FORMATS)
 
 
 def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> None:
@@ -113,8 +93,6 @@ def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> 
     chosen = _chosen(config)
     if not chosen:
         return
-    from topdown.analysis.export_formats import export_release
-
     folder, public = directory / FOLDER, directory / "public"
     asked = {
         "schema_version": _SCHEMA_VERSION,
@@ -144,26 +122,21 @@ def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> 
 
 def _require_page_files(config: DerivationConfig) -> None:
     """Refuse files of a page that are missing, or given without a page. Raises `ConfigError` naming the setting."""
-    if not config.output.page and config.page != PageSettings():
+    options = _page_options(config)
+    if not config.output.page and options != PageOptions():
         raise ConfigError("section [page] is for the page of the release; set output.page = true, or leave it out")
-    for name, written in [("geometry", config.page.geometry), *(("areas", path) for path in config.page.areas)]:
-        path = None if written is None else config.path_of(written)
+    for name, path in [("geometry", options.geometry), *(("areas", path) for path in options.areas)]:
         if path is not None and not os.path.exists(path):
             raise ConfigError(f"page.{name} = {shown_path(path)}: no such file; correct the path")
 
 
 def _page_options(config: DerivationConfig) -> PageOptions:
-    from topdown.analysis.page.release_page import PageOptions
-
     told = config.page
     geometry = None if told.geometry is None else config.path_of(told.geometry)
     return PageOptions(geometry, tuple(config.path_of(path) for path in told.areas))
 
 
 def _write_page(config: DerivationConfig, directory: Path, stages: Stages) -> None:
-    from topdown.analysis.page.release_page import FILE as PAGE
-    from topdown.analysis.page.release_page import write_page
-
     with stages.stage("making the page"):
         made = write_page(directory / "public", directory / PAGE, _page_options(config))
     if made.already_there:
@@ -174,10 +147,6 @@ def _write_page(config: DerivationConfig, directory: Path, stages: Stages) -> No
 
 def _chosen(config: DerivationConfig) -> list[ExportFormat]:
     names = config.output.forms
-    if not names:
-        return []
-    from topdown.analysis.export_formats import EXPORT_FORMATS
-
     for k, name in enumerate(names):
         require_known(name, EXPORT_FORMATS, "form in output.exports:")
         if name in names[:k]:
@@ -187,8 +156,6 @@ def _chosen(config: DerivationConfig) -> list[ExportFormat]:
 
 def _options(config: DerivationConfig) -> ExportOptions:
     """The options of section [exports], with paths relative to the file."""
-    from topdown.analysis.export_formats import ExportOptions
-
     told = config.exports
     paths = {name: getattr(told, name) for name in ("units", "header", "geometry")}
     resolved = {name: None if path is None else config.path_of(path) for name, path in paths.items()}

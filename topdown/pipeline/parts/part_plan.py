@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from topdown import additions
+from topdown.analysis.export_formats import EXPORT_FORMATS
 from topdown.config import RunConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
@@ -17,7 +18,6 @@ from topdown.geography.tree import Tree
 from topdown.geography.unit_sums import published
 from topdown.machine.tasks import Submits, workers_of
 from topdown.measurements.journal import BegunRelease, Journal
-from topdown.pipeline.exports import need_measurements
 from topdown.pipeline.parts.cut_points import level_to_cut
 from topdown.pipeline.parts.part_job import Folder, Record
 from topdown.privacy.mechanism import BUILT_IN_MECHANISMS, MECHANISMS
@@ -160,7 +160,9 @@ def require_measurements(config: RunConfig, geography: Geography, kept: int) -> 
     wanted = {
         "output.estimates asks for estimates, which are made of them": bool(output.estimates),
         "output.replicates asks for tables, which are made of them": bool(output.replicates),
-        "output.exports asks for them": need_measurements(output.forms),
+        "output.exports asks for them": any(
+            EXPORT_FORMATS[name].of_measurements for name in output.forms if name in EXPORT_FORMATS
+        ),
         "output.margins chooses margins of error, which are made of them": bool(set(chosen) & without),
     }
     reason = next((said for said, holds in wanted.items() if holds), None)
