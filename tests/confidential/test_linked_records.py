@@ -344,7 +344,8 @@ def test_schools_and_pupils() -> None:
     query = LinkedQuery.parse("pupils: grade", schools())
     assert found.answers(query, geography.level_slice("town")).tolist() == [[1, 2], [0, 0]]
     assert found.public.units is None
-    with pytest.raises(CountsError, match="'a': one entry of schools has more members 'low' than its attributes allow"):
+    said = "town 'a': one entry of schools has more members 'low' than its attributes allow"
+    with pytest.raises(CountsError, match=said):
         count_linked_records(schools(), geography, own, pupils.assign(grade="low"), columns=columns)
 
 

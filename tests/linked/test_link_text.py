@@ -117,7 +117,10 @@ def total(**changes: Any) -> dict[str, Any]:
         (members(persons=3), "link.members 1.persons: give a condition, or a list"),
         (link(members_total=None), "link.members_total is missing"),
         (total(size="sizes - 1"), "unknown attribute: 'sizes'|unknown attribute 'sizes'"),
-        (total(size="size"), "size: whom link.householder describes is no member, and is counted by 'size'"),
+        (
+            total(size="size"),
+            "link.members_total.size: whom link.householder describes is no member, and is counted by 'size'",
+        ),
         (total(size="tenure - 1", open=None), "category 'owner' of 'tenure' is no number; write it as '3'"),
         (total(open=None), "category '7\\+' is open; say so: open = '7\\+'"),
         (total(largest=None), "'7\\+' is open, and how many one may have at most is not stated; state it"),

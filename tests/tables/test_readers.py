@@ -52,7 +52,7 @@ def test_a_csv_is_read_as_strings_whatever_its_line_ends_and_mark(tmp_path: Path
         (
             "t.ods",
             b"PK",
-            "unknown kind of file: give .parquet, .csv, .*.txt, .xlsx, .gpkg, .dta, .sav, .zsav, .*or save it as CSV",
+            f"unknown kind of file: give {', '.join(readers.ENDINGS)}, or save it as CSV",
         ),
         ("t.xls", b"", "unknown kind of file: an old Excel's; save it as .xlsx, or save it as CSV"),
         ("t.csv", b"a,b\n1,2\n", "no column 'c'; it has 'a', 'b'"),

@@ -27,4 +27,4 @@ def print_table(found: pd.DataFrame, form: AnswerFormat, number: str = "{:z,.1f}
         kept = found.drop(columns="note") if idle else found
         shown = kept.map(lambda value: escaped(value) if isinstance(value, str) else value)
         texts = {name: "" for name in shown.columns if shown[name].map(lambda value: isinstance(value, str)).any()}
-        answer(shown.fillna(texts).to_string(index=False, float_format=number.format) + "\n")
+        answer(shown.fillna(texts).to_string(index=False, float_format=number.format))

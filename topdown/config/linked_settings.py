@@ -339,7 +339,10 @@ class LinkedConfig(DerivationConfig):
             for level, parts in self._shares_of(name).items()
         }
         settings, words = self.model_dump(mode="json", by_alias=True), self.universe.words
-        path = {words.households: self.input.households, words.persons: self.input.persons}[name]
+        path, unit = {
+            words.households: (self.input.households, words.household),
+            words.persons: (self.input.persons, words.person),
+        }[name]
         output = {key: value for key, value in settings["output"].items() if key != "linked_microdata"}
         own = [text.partition(":")[2].strip() for text in self.output.tables if text.partition(":")[0].strip() == name]
         rows = {"rows": "long", "count": self.input.count} if self.input.count is not None else {"rows": "records"}
@@ -357,7 +360,7 @@ class LinkedConfig(DerivationConfig):
                     "delta": self.privacy.delta,
                     "shares": shares,
                     "neighbours": "substitute",
-                    "unit": words.household if name == words.households else words.person,
+                    "unit": unit,
                     "accept_no_protection": self.privacy.accept_no_protection,
                 },
                 "schema": self.schemas[name],

@@ -169,7 +169,9 @@ def _validated(model: type[Model], settings: dict[str, Any], path: Path) -> Mode
         return model.model_validate({**settings, "folder": path.parent})
     except ValidationError as error:
         found = _by_setting(error.errors(), model)
-    others = [] if "link" in settings else _in_other_sections(settings)
+    from topdown.config.linked_settings import LinkedConfig
+
+    others = [] if model is LinkedConfig else _in_other_sections(settings)
     found += [said for said in others if not any(said in one for one in found)]
     more = f"; and {len(found) - _MOST_ERRORS} more" if len(found) > _MOST_ERRORS else ""
     raise ConfigError(f"{shown_path(path)}: " + "; ".join(found[:_MOST_ERRORS]) + more)
@@ -247,7 +249,7 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
         is_whole = isinstance(given, dict) or (isinstance(given, list) and any(isinstance(one, dict) for one in given))
         return f"{where}: {said}" + ("" if is_whole else f" (is {shown(given, _LONGEST_SETTING)})")
     key = str(error["loc"][-1])
-    if "seed" in key.lower() and getattr(model, "is_study", False):
+    if "seed" in key.lower() and issubclass(model, RunConfig) and model.is_study:
         return f"unknown key {where}: a study's seed is study.seed"
     if "seed" in key.lower():
         return (

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import IntArray
 from topdown.linked.member_groups import Compositions, MemberGroup, MembersTotal
-from topdown.wording import LinkedWords, passes_as_name, shown
+from topdown.wording import CENSUS_WORDS, LinkedWords, passes_as_name, shown
 from topdown.workload import Query, Schema
 from topdown.workload.schema import Zero
 
@@ -133,12 +133,13 @@ class Universe:
     @cached_property
     def words(self) -> LinkedWords:
         """What messages call the records of both tables, and a householder: what it is, where that is a name."""
-        known = {"households": "household", "persons": "person"} | dict(self.singular)
+        usual = CENSUS_WORDS
+        known = {usual.households: usual.household, usual.persons: usual.person} | dict(self.singular)
         one, other = (known.get(name, f"entry of {name}") for name in self.names)
         if self.householder is None:
             return LinkedWords(*self.names, one, other, None)
         told = ", ".join(category for _, chosen in self.householder.persons for category in chosen)
-        return LinkedWords(*self.names, one, other, told if passes_as_name(told) else "householder")
+        return LinkedWords(*self.names, one, other, told if passes_as_name(told) else usual.householder)
 
     @property
     def n_household_cells(self) -> int:
