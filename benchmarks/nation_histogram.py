@@ -244,12 +244,8 @@ def accuracy(folder: Path) -> None:
     public = folder / "out" / "public"
     units = pq.read_table(folder / "units.parquet", columns=["geoid"])["geoid"]
     geography = td.Geography.from_geoids(units, WIDTHS, root="US", root_level="us")
-    whole = public / "release.parquet"
-    released = ds.dataset(whole if whole.is_file() else public / "release").to_table(
-        columns=["geoid", *PERSONS.names, "count"], filter=pc.field("level") == "block"
-    )
-    true = ds.dataset(folder / "records").to_table()
-    tables = [_statistics(rows, geography) for rows in (true, released)]
+    released = ds.dataset(public / "release.parquet"), pc.field("level") == "block"
+    tables = [_statistics(*rows, geography) for rows in ((ds.dataset(folder / "records"), None), released)]
     found = census_metrics(geography, list(tables[0]), *(np.stack([*one.values()], axis=1) for one in tables))
     figures: dict[str, Any] = {"blocks": geography.n_leaves}
     for row in found.to_dict("records"):
@@ -265,29 +261,39 @@ def accuracy(folder: Path) -> None:
     save("nation-histogram-accuracy", figures)
 
 
-def _statistics(rows: Any, geography: td.Geography) -> dict[str, Any]:
+def _statistics(rows: ds.Dataset, chosen: Any, geography: td.Geography) -> dict[str, Any]:
     """Of long ``rows`` (geoid, attributes, count) of blocks, the statistics of every node, by the Bureau's names."""
-    first = geography.n_nodes - geography.n_leaves
-    leaves = geography.index_of(rows["geoid"]) - first
-    counts = rows["count"].to_numpy()
+    first, found = geography.n_nodes - geography.n_leaves, dict[str, Any]()
+    for fragment in rows.get_fragments():
+        some = fragment.to_table(columns=["geoid", *PERSONS.names, "count"], filter=chosen)
+        leaves, counts = geography.index_of(some["geoid"]) - first, some["count"].to_numpy()
+        begin = int(leaves.min(initial=geography.n_leaves))
+        for name, members in _members(some).items():
+            at_leaves = found.setdefault(name, np.zeros(geography.n_leaves, np.int64))
+            own = np.rint(np.bincount(leaves - begin, counts * members)).astype(np.int64)
+            at_leaves[begin : begin + len(own)] += own
+    return dict(zip(found, geography.tree.aggregate(np.stack([*found.values()])), strict=True))
+
+
+def _members(rows: Any) -> dict[str, Any]:
+    """Which ``rows`` every statistic counts."""
     is_ = {
         (name, category): pc.equal(rows[name].cast("string"), category).to_numpy()
         for name in PERSONS.names
         for category in PERSONS.attribute(name).categories
     }
-    everyone = np.ones(len(counts), bool)
-    chosen = {TOTAL: everyone, "18 and over": is_["votingage", PERSONS.attribute("votingage").categories[-1]]}
+    adults = is_["votingage", PERSONS.attribute("votingage").categories[-1]]
     households = is_["hhgq", PERSONS.attribute("hhgq").categories[0]]
-    chosen |= {"in households": households, "in group quarters": ~households}
+    found = {TOTAL: np.ones(rows.num_rows, bool), "18 and over": adults}
+    found |= {"in households": households, "in group quarters": ~households}
     races = PERSONS.attribute("cenrace").categories
     for origin, category in zip(
         ("Not Hispanic or Latino", "Hispanic or Latino"), PERSONS.attribute("hispanic").categories, strict=True
     ):
         alone = {f"{name} alone": is_["cenrace", one] for name, one in zip(RACES, races, strict=False)}
         alone["Two or more races"] = ~np.any([*alone.values()], axis=0)
-        chosen |= {f"{origin}, {name}": is_["hispanic", category] & members for name, members in alone.items()}
-    at_leaves = [np.bincount(leaves, counts * members, geography.n_leaves) for members in chosen.values()]
-    return dict(zip(chosen, geography.tree.aggregate(np.rint(at_leaves).astype(np.int64)), strict=True))
+        found |= {f"{origin}, {name}": is_["hispanic", category] & members for name, members in alone.items()}
+    return found
 
 
 VARIANT = "upward from block group, "

@@ -20,7 +20,9 @@ import pytest
 from topdown.errors import ConfigError, DataError
 from topdown.machine.engines import executor_of
 from topdown.machine.parallel import ProcessWorkers
+from topdown.machine.progress import Silent
 from topdown.machine.tasks import TRIES, each_done
+from topdown.pipeline.parts.in_parts import Work
 
 
 class Failing:
@@ -89,6 +91,18 @@ def test_in_the_place_of_a_killed_process_comes_another(tmp_path: Path, fresh: b
     pool = ProcessWorkers(1, fresh=fresh)
     try:
         assert list(each_done(killed_twice, [str(tmp_path)] * 2, pool, 2, str)) == [(str(tmp_path), 2)] * 2
+    finally:
+        pool.shutdown()
+
+
+def test_workers_that_gave_their_memory_back_are_gone_and_others_come() -> None:
+    pool = ProcessWorkers(2, fresh=True)
+    work = Work(pool, 2, Silent())
+    try:
+        first = {pool.submit(os.getpid).result() for _ in range(4)}
+        work.give_memory_back()
+        assert not any(Path(f"/proc/{one}").exists() for one in first)
+        assert pool.submit(os.getpid).result() not in first
     finally:
         pool.shutdown()
 

@@ -11,6 +11,7 @@ import topdown as td
 from support.trees import geography
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
+from topdown.machine.parallel import thread_pool
 from topdown.measurements.measurements import Measurements
 from topdown.projection.histograms import linear_answers
 from topdown.workload import Query, Schema
@@ -73,9 +74,49 @@ def test_only_what_was_asked_for_is_solved_and_answered() -> None:
                             zip(geography.levels, (1, 2, 3), strict=True)},
     )  # fmt: skip
     made = linear_answers.linear_answers(found, [Query.parse("a", schema)])
-    assert {component.deviating for component, _ in made.coordinates} == {(), (0,)}
-    with pytest.raises(ConfigError, match="query 'b' has attributes that no solved query"):
+    assert {one.component.deviating for one in made.coordinates} == {(), (0,)}
+    with pytest.raises(ConfigError, match="query 'b' asks for more than the solved queries do"):
         made.answers_of(every(found), Query.parse("b", schema))
+
+
+def test_of_measured_recodes_only_those_asked_for_are_kept_and_answered() -> None:
+    recodes = {"b": {"g": {"first": ["u"], "rest": ["v", "w", "z"]}, "h": {"last": ["z"], "before": ["u", "v", "w"]}}}
+    schema = Schema.from_mapping({"a": ["x", "y"], "b": ["u", "v", "w", "z"]}, recodes=recodes)
+    geography = td.Geography.from_geoids(["a1", "a2", "b1"], {"area": 1, "place": 2}, root="all")
+    rng, answers = np.random.default_rng(1), {}
+    for level, n in zip(geography.levels, (1, 2, 3), strict=True):
+        for query in ("detailed", "g", "h"):
+            width = Query.parse(query, schema).n_answers
+            answers[level, query] = rng.normal(9, 1, (n, width)), 1.0
+    found = Measurements.from_answers(geography, schema, answers)
+    whole = td.project(found, "gls")
+    made = linear_answers.linear_answers(found, [Query.parse("g", schema)])
+    assert sum(one.values.shape[1] * one.values.shape[2] for one in made.coordinates) == 2
+    for name in ("g", "total"):
+        query = Query.parse(name, schema)
+        expected = whole.answers_of(every(found), query).values
+        np.testing.assert_allclose(made.answers_of(every(found), query).values, expected, atol=1e-9)
+    for name in ("h", "b", "a", "a * g"):
+        with pytest.raises(ConfigError, match="asks for more than the solved queries do; solve for it too"):
+            made.answers_of(every(found), Query.parse(name, schema))
+
+
+def test_copies_solved_some_at_a_time_by_threads_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measurements(5)
+    asked = [Query.parse("detailed", found.schema)]
+    whole = linear_answers.linear_answers(found, asked)
+    monkeypatch.setattr(linear_answers, "_SOLVED_AT_ONCE", 1)
+    pieces: list[slice] = []
+    solved = linear_answers._solved
+    monkeypatch.setattr(linear_answers, "_solved", lambda *more: pieces.append(more[-1]) or solved(*more))
+    with thread_pool(2) as threads:
+        made = linear_answers.linear_answers(found, asked, threads)
+    assert len(pieces) > len(made.coordinates)
+    assert {one.stop - one.start for one in pieces} == {1}
+    np.testing.assert_allclose(
+        made.answers_of(every(found), asked[0]).values, whole.answers_of(every(found), asked[0]).values, atol=1e-9
+    )
+    assert made.certificate.holds()
 
 
 def test_the_certificate_sees_one_wrong_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,15 @@ from topdown.errors import ROW, CountsError, GeographyError
 from topdown.geography.construction import as_frame, as_strings, as_text, code_shown, column, plain
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
+from topdown.machine.parallel import available_workers, map_ordered, thread_pool
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.tables.readers import require_file, table_batches
 from topdown.wording import listed, of_the_value, shown
 from topdown.workload import Schema
 
 _ROWS_AT_ONCE = 1 << 20
+_MOST_AT_WORK = 4
+"""Tables of rows that are looked up at the same time: counting them, one after the other, takes a fourth as long."""
 _MANY_UNITS = 0.75
 """If more than this share of the rows have another unit than the row before, comparing neighbours saves nothing."""
 SPARSE_FROM = 64
@@ -57,23 +60,27 @@ def count_records(
         )
     tally: Dense | SparseTally = (SparseTally if n_cells >= SPARSE_FROM else Dense)(geography.n_leaves, n_cells)
     begin = 0
-    for table in _gathered(batches):
+
+    def placed(table: pa.Table) -> tuple[IntArray, IntArray, IntArray | None]:
+        nodes = nodes_of_rows(table, geography, geoid, separator)
+        place = (nodes - leaves.start) * n_cells + cells_of_rows(table, schema)
+        return nodes, place, None if count is None else whole_numbers(column(table, count), count, nodes, geography)
+
+    with thread_pool(min(available_workers(), _MOST_AT_WORK)) as pool:
         try:
-            nodes = nodes_of_rows(table, geography, geoid, separator)
-            place = (nodes - leaves.start) * n_cells + cells_of_rows(table, schema)
-            numbers = None if count is None else whole_numbers(column(table, count), count, nodes, geography)
-            again = tally.add(place, numbers)
-            if again is not None:
-                raise CountsError(
-                    f"{geography.describe(int(nodes[again]))}: a second row of the same unit and categories ({ROW}); "
-                    "sum them",
-                    row=again,
-                )
+            for nodes, place, numbers in map_ordered(placed, _gathered(batches), pool):
+                again = tally.add(place, numbers)
+                if again is not None:
+                    raise CountsError(
+                        f"{geography.describe(int(nodes[again]))}: a second row of the same unit and categories "
+                        f"({ROW}); sum them",
+                        row=again,
+                    )
+                begin += len(place)
         except CountsError as error:
             if error.row is None:
                 raise
             raise error.of_row(begin + error.row) from None
-        begin += table.num_rows
     if tally.total > LARGEST_WHOLE:
         raise CountsError(f"{geography.describe(0)}: the total is more than 2^53; split the table")
     return tally.held(geography, cells, schema)

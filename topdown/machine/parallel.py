@@ -60,8 +60,16 @@ def thread_pool(workers: int | None) -> Iterator[Executor | None]:
     if count == 1:
         yield None
         return
-    with ThreadPoolExecutor(count) as pool:
+    with _Threads(count) as pool:
         yield pool
+
+
+class _Threads(ThreadPoolExecutor):
+    """So many threads."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
 
 
 def checked_count(workers: int | None) -> int:
@@ -241,7 +249,7 @@ def map_ordered(
         yield from map(function, tasks)
         return
     waiting: deque[Future[Result]] = deque()
-    ahead = executor.count if isinstance(executor, ProcessWorkers) else available_workers()
+    ahead = executor.count if isinstance(executor, ProcessWorkers | _Threads) else available_workers()
     try:
         for task in tasks:
             waiting.append(executor.submit(function, task))

@@ -42,7 +42,7 @@ def error_sums(measurements: Measurements) -> SumErrors:
 def estimates_at(units: UnitSums, linear: Estimate | LinearAnswers, errors: SumErrors) -> Estimate | LinearAnswers:
     """``linear`` estimates of the measured nodes at ``units``; ``errors``: of sums over the nodes."""
     if isinstance(linear, LinearAnswers):
-        coordinates = tuple((component, units.summed(values)) for component, values in linear.coordinates)
+        coordinates = tuple(one._replace(values=units.summed(one.values)) for one in linear.coordinates)
         covariance = _covariance(units, linear.covariance, errors)
         return replace(linear, geography=units.geography, coordinates=coordinates, covariance=covariance)
     known = None if linear.covariance is None else _covariance(units, linear.covariance, errors)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from topdown.config import RunConfig
 from topdown.errors import DataError
+from topdown.machine.parallel import ProcessWorkers
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import TRIES, Submits, each_done
 from topdown.pipeline.charging import confirm
@@ -110,6 +111,7 @@ def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, execu
         # Files of all units take longest; if they came last, one worker would work on them while the others wait.
         longest_first = sorted(names, key=is_part)
         work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)
+    work.give_memory_back()
     publish_parts(config, cut, names, public, origin, stages, workers=count)
 
 
@@ -140,3 +142,8 @@ class Work:
                 said = now
                 minutes = (now - began) / done * (total - done) / 60
                 self._stages.say(f"parts     {done:,} of {total:,}, about {minutes:.0f} min left")
+
+    def give_memory_back(self) -> None:
+        """End processes of this command, which would keep hundreds of megabytes each; new work would start others."""
+        if isinstance(self._executor, ProcessWorkers):
+            self._executor.shutdown()

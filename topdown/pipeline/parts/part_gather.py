@@ -91,7 +91,7 @@ def publish_parts(
                 again = started(lambda: solved_again(all_read, of_cells, record.solver, drawn.ties, cut.limits), pool)
                 estimates |= of_cells
             elif asked := asked_tables(measurements, tables):
-                estimates["unbiased"] = linear_answers(measurements.kept, queries_of(asked))
+                estimates["unbiased"] = linear_answers(measurements.kept, queries_of(asked), pool)
         estimates.setdefault("non_negative", whole)
         made = Projected(estimates, again, finished(cut))
         written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}

@@ -143,9 +143,14 @@ class Components:
         """Number of categories of every attribute."""
         return self.product.attributes.shape
 
-    def kept(self, query: Query) -> frozenset[int]:
-        """The attributes, by their places, that a query's answers depend on."""
-        return frozenset(place for place, part in enumerate(self.product.asked(query).query.kept) if part is not None)
+    def deviating(self, query: Query) -> frozenset[int]:
+        """The attributes, by their places, on whose deviations a query's answers depend."""
+        parts = zip(design(self.product.asked(query).query), self.splits, strict=True)
+        return frozenset(
+            place
+            for place, (matrix, one) in enumerate(parts)
+            if np.abs(matrix @ one.deviation).max(initial=0.0) > _ROUNDING
+        )
 
     @cached_property
     def splits(self) -> tuple[Split, ...]:

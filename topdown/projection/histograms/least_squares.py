@@ -100,12 +100,7 @@ class Covariance:
         """Runs of consecutive nodes with equal covariances, as siblings mostly have: where they begin, and the run of
         each node.
         """
-        tables = [table for blocks in self.blocks for one in blocks for table in one]
-        differs = np.zeros(len(tables[0]), np.bool_)
-        differs[:1] = True
-        for table in tables:
-            differs[1:] |= (table[1:] != table[:-1]).any(axis=(1, 2))
-        return np.flatnonzero(differs), np.cumsum(differs) - 1
+        return vector_least_squares.equal_runs([table for blocks in self.blocks for one in blocks for table in one])
 
 
 def _in_component(

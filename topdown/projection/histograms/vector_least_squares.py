@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topdown.geography.tree import Families, FloatArray, Tree
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.projection.invariants import Contradiction
 
 _NOTHING = 1e-11
@@ -97,36 +97,54 @@ def independent(rows: FloatArray, values: FloatArray, variance: FloatArray) -> M
 
 
 def update(known: Known, measured: Measured, first: int) -> None:
-    """Update ``known`` by ``measured``, in place. ``first``: the number of its first node, for `Contradiction`."""
-    start = np.trace(known.diffuse, axis1=1, axis2=2)
+    """Update ``known`` by ``measured``, in place. ``first``: the number of its first node, for `Contradiction`.
+
+    Covariances do not depend on the values: those of consecutive nodes that are equal are updated once.
+    """
+    begins, run = equal_runs([known.finite, known.diffuse, known.scale, measured.variance])
+    finite, diffuse, scale = known.finite[begins], known.diffuse[begins], known.scale[begins]
+    start = np.trace(diffuse, axis1=1, axis2=2)
     eye = np.eye(known.mean.shape[-1])
     for k, row in enumerate(measured.rows):
-        v = measured.variance[:, k]
+        v = measured.variance[begins, k]
         made = np.isfinite(v)
         if not made.any():
             continue
         length = float(row @ row)
-        known.scale = np.maximum(known.scale, np.trace(known.finite, axis1=1, axis2=2))
-        towards, open_towards = known.finite @ row, known.diffuse @ row
+        scale = np.maximum(scale, np.trace(finite, axis1=1, axis2=2))
+        towards, open_towards = finite @ row, diffuse @ row
         spread, open_spread = towards @ row, open_towards @ row
         is_open = made & (open_spread > _NOTHING * length * start)
         total = np.where(made, spread + v, 1.0)
-        is_closed = made & ~is_open & (total > _NOTHING * length * known.scale * (v == 0))
+        is_closed = made & ~is_open & (total > _NOTHING * length * scale * (v == 0))
         gain = np.where(is_open[:, None], open_towards / np.where(is_open, open_spread, 1.0)[:, None], 0.0)
         gain = np.where(is_closed[:, None], towards / np.where(is_closed, total, 1.0)[:, None], gain)
-        gap = np.where(made[:, None], measured.values[:, :, k] - known.mean @ row, 0.0)
+        gap = measured.values[:, :, k] - known.mean @ row
+        if not made.all():
+            gap = np.where(made[run, None], gap, 0.0)
         settled = made & ~is_open & ~is_closed
-        wrong = settled & (np.abs(gap).max(axis=1, initial=0.0) > _CONTRADICTION * (1 + np.abs(row).sum()))
-        if wrong.any():
-            raise Contradiction(first + int(np.argmax(wrong)), "its exact values contradict each other")
-        known.mean += gap[:, :, None] * gain[:, None, :]
+        if settled.any():
+            wrong = settled[run] & (np.abs(gap).max(axis=1, initial=0.0) > _CONTRADICTION * (1 + np.abs(row).sum()))
+            if wrong.any():
+                raise Contradiction(first + int(np.argmax(wrong)), "its exact values contradict each other")
+        known.mean += gap[:, :, None] * gain[run, None, :]
         left = eye - gain[:, :, None] * row
         noise = np.where(made, v, 0.0)[:, None, None] * gain[:, :, None] * gain[:, None, :]
-        known.finite = left @ known.finite @ left.transpose(0, 2, 1) + noise
-        known.diffuse = left @ known.diffuse @ left.transpose(0, 2, 1)
-        known.scale = np.maximum(known.scale, np.where(made, v, 0.0) / length)
-        gone = np.trace(known.diffuse, axis1=1, axis2=2) <= _NOTHING * start
-        known.diffuse[gone] = 0.0
+        finite = left @ finite @ left.transpose(0, 2, 1) + noise
+        diffuse = left @ diffuse @ left.transpose(0, 2, 1)
+        scale = np.maximum(scale, np.where(made, v, 0.0) / length)
+        gone = np.trace(diffuse, axis1=1, axis2=2) <= _NOTHING * start
+        diffuse[gone] = 0.0
+    known.finite, known.diffuse, known.scale = finite[run], diffuse[run], scale[run]
+
+
+def equal_runs(tables: Sequence[FloatArray]) -> tuple[IntArray, IntArray]:
+    """Runs of consecutive nodes with equal ``tables``, (nodes, ...) each: where they begin, and every node's run."""
+    differs = np.zeros(len(tables[0]), np.bool_)
+    differs[:1] = True
+    for table in tables:
+        differs[1:] |= (table[1:] != table[:-1]).any(axis=tuple(range(1, table.ndim)))
+    return np.flatnonzero(differs), np.cumsum(differs) - 1
 
 
 def inverse(matrix: FloatArray, scale: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray]:
