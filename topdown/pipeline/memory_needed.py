@@ -85,18 +85,19 @@ _LARGEST_SAID = 1 << 40
 
 
 class InParts(NamedTuple):
-    """Sizes in bytes: the memory of the process that distributes the work, while reading and afterwards, the memory of
-    each worker, and the disk space in the output directory.
+    """Sizes in bytes: the memory of the process that distributes the work, while reading, while there are workers and
+    when they have ended (``gathering``); the memory of each worker, and the disk space in the output directory.
     """
 
     reading: int
     above: int
+    gathering: int
     worker: int
     disk: int
 
     def memory(self, held: int, workers: int) -> int:
         """The largest memory of all processes together; ``held``: what the first one has now."""
-        return held + max(self.reading, self.above + workers * self.worker)
+        return held + max(self.reading, self.above + workers * self.worker, self.gathering)
 
 
 def weigh(
@@ -174,6 +175,13 @@ def of_reading(config: RunConfig, geography: Geography, extent: Extent | None) -
     return int(values + rows * row_bytes + 72 * geography.n_nodes + _text(geography))
 
 
+def _of_units(config: RunConfig, geography: Geography) -> int:
+    """Bytes while units are read, besides what they take afterwards: every leaf's identifiers at all levels, or its
+    code, and half as much to compare them."""
+    identifier = _text(geography) / geography.n_nodes + _WORD
+    return int(1.5 * geography.n_leaves * len(config.geography.levels or [""]) * identifier)
+
+
 def of_whole(config: RunConfig, geography: Geography, extent: Extent | None = None) -> int:
     """Bytes for a run of the whole tree at once; ``extent``: of its table, None: estimated from public sizes."""
     tree, cells, text = geography.tree, len(config.input.cells), _text(geography)
@@ -190,7 +198,8 @@ def of_whole(config: RunConfig, geography: Geography, extent: Extent | None = No
     replicate = 2 * _WORD * entries if config.by_family else table
     writing = (4 + 2 * margins) * table + config.output.replicates * replicate + 40 * nodes + 4 * min(text, 1 << 24)
     writing += 200 * min(nodes * max(cells, columns), _AT_ONCE)
-    return _LOADED + max(of_reading(config, geography, extent), int(1.1 * projecting), int(1.1 * writing))
+    reading = max(_of_units(config, geography), of_reading(config, geography, extent))
+    return _LOADED + max(reading, int(1.1 * projecting), int(1.1 * writing))
 
 
 def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | None = None) -> InParts:
@@ -236,7 +245,8 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     projecting = 6 * uppermost + FAMILIES_AT_ONCE * _program(possible, 0, 1) + above
     return InParts(
         reading=_READING + rows * _ROW + by_node,
-        above=_ABOVE + max(projecting, gathering) + by_node,
+        above=_ABOVE + projecting + by_node,
+        gathering=_ABOVE + gathering + by_node,
         worker=_WORKER + int(6.5 * largest) + below,
         disk=disk,
     )
