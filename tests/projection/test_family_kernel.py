@@ -244,3 +244,37 @@ def test_rows_of_matrices_that_are_not_held_are_made_where_they_are_wanted() -> 
         assert (rows[wanted] == table[child][pattern][wanted]).all()
         if child % 2:  # the whole matrix is not taken for what is there of it
             assert (family_kernel._matrix(information, child) == table[child][pattern]).all()
+
+
+@pytest.mark.parametrize(("removed", "added"), [(0, 3), (4, 0), (5, 4), (1, 1)])
+def test_an_inverse_is_updated_where_few_cells_change(removed: int, added: int) -> None:
+    rng = np.random.default_rng(removed + 10 * added)
+    root = rng.normal(size=(120, 150))
+    whole = root @ root.T + np.eye(120)
+    order = rng.permutation(120)
+    old, new = np.sort(order[:90]), np.sort(order[removed : 90 + added])
+    own, free = np.ascontiguousarray(whole[np.ix_(new, new)]), np.isin(np.arange(120), new)
+    found, is_updated = family_kernel._updated(own, new, free, old, np.linalg.inv(whole[np.ix_(old, old)]))
+    assert is_updated
+    np.testing.assert_allclose(found, np.linalg.inv(own), rtol=1e-9, atol=1e-12)
+
+
+def test_an_inverse_is_made_afresh_where_many_cells_change() -> None:
+    whole, free = np.eye(120), np.arange(120) >= 20
+    index, old = np.flatnonzero(free), np.arange(100)
+    assert not family_kernel._updated(np.eye(100), index, free, old, whole[:100, :100].copy())[1]
+    before = old, np.eye(100), np.full((100, 100), np.nan), 0
+    side = np.zeros(0, np.bool_)
+    _, _, inverse, age, definite = family_kernel._response(whole, free, np.zeros((0, 120)), side, 1.0, before)
+    assert definite
+    assert age == 0
+    np.testing.assert_array_equal(inverse, np.eye(100))
+
+
+def test_an_inverse_is_updated_so_many_times_at_most() -> None:
+    free = np.arange(120) >= 1
+    before = np.arange(120), np.eye(120), np.full((120, 120), np.nan), family_kernel._MOST_UPDATES
+    side = np.zeros(0, np.bool_)
+    _, _, inverse, age, _ = family_kernel._response(np.eye(120), free, np.zeros((0, 120)), side, 1.0, before)
+    assert age == 0
+    np.testing.assert_array_equal(inverse, np.eye(119))

@@ -43,16 +43,16 @@ _ROUNDING = 2.0**-46
 _PATIENCE = 5
 """Rounds in which the number of wrong signs may fail to fall before only one is changed at a time."""
 
-_SMALL = 1.0
+_SMALL, _SMALL_OF_MANY, _MANY = 1.0, 2.5, 256
 """Cells below this, in units of the noise, are dropped in the first guess: rounds are then smaller, and cells that were
-dropped wrongly come back.
+dropped wrongly come back. With so many cells rounds take so much longer that more is dropped.
 """
 
 _GUESSES = 8
 """The most steps of the first guess, which need not be exact."""
 
-_GUESSED = 1e-6
-"""The squared residual of a system, in the norm of its inverse, at which a guess is good enough."""
+_GUESSED = 1e-2
+"""The squared residual of a system, in units of the noise and for every cell, at which a guess is good enough."""
 
 _MOST_ROUNDS = 150
 """Rounds of the primal-dual method before it is given up."""
@@ -62,6 +62,10 @@ _MOST_REFINEMENTS = 8
 
 _LARGE = 96
 """Larger matrices are inverted by halves, and factored in panels of so many columns, with products by BLAS."""
+
+_UPDATED, _CHANGED, _MOST_UPDATES = 64, 4, 10
+"""From so many cells on an inverse is updated where at most one cell in so many changes, and so many times at most,
+since rounding adds up."""
 
 _HELD = 1 << 23
 """The most entries of the siblings' different information matrices that are kept at the same time. Beyond this, one
@@ -219,9 +223,11 @@ def substitute(lower: Any, kept: Any, vector: Any) -> None:
 
 
 @compiled
-def _response(information: Any, free: Any, rows: Any, held: Any, weight: float) -> tuple[Any, Any, Any, bool]:
-    """For one child the numbers of its free cells, P and H on them, and whether its ``information`` is positive
-    definite. ``weight``: of every held row.
+def _response(
+    information: Any, free: Any, rows: Any, held: Any, weight: float, before: Any
+) -> tuple[Any, Any, Any, int, bool]:
+    """For one child the numbers of its free cells, P and H on them, after how many updates, and whether its
+    ``information`` is positive definite. ``weight``: of every held row; ``before``: the first four for other cells.
     """
     index = np.flatnonzero(free)
     n = len(index)
@@ -230,6 +236,10 @@ def _response(information: Any, free: Any, rows: Any, held: Any, weight: float) 
         whole = information[index[i]]
         for j in range(n):
             own[i, j] = whole[index[j]]
+    if not held.any() and n >= _UPDATED and before[3] < _MOST_UPDATES:
+        inverse, is_updated = _updated(own, index, free, before[0], before[2])
+        if is_updated:
+            return index, own, inverse, before[3] + 1, True
     inverse = own.copy()
     for number in np.flatnonzero(held):
         for j in range(n):
@@ -239,13 +249,79 @@ def _response(information: Any, free: Any, rows: Any, held: Any, weight: float) 
                 part = weight * row[i]
                 for j in range(n):
                     inverse[i, j] += part * row[j]
-    return index, own, inverse, n == 0 or invert(inverse)
+    return index, own, inverse, _MOST_UPDATES if held.any() else 0, n == 0 or invert(inverse)
+
+
+@compiled
+def _updated(own: Any, index: Any, free: Any, old: Any, before: Any) -> tuple[Any, bool]:
+    """H on the ``free`` cells, whose numbers are ``index`` and on which P is ``own``, from H on the ``old`` cells
+    (``before``): cells are removed and added by the inverse of a block matrix. False where too many change.
+    """
+    n, m = len(index), 0
+    stays, left, was = np.empty(len(old), np.int64), np.empty(len(old), np.int64), np.zeros(len(free), np.bool_)
+    for i in range(len(old)):
+        was[old[i]] = True
+        if free[old[i]]:
+            stays[m] = i
+            m += 1
+        else:
+            left[i - m] = i
+    removed, added = len(old) - m, n - m
+    if (removed + added) * _CHANGED > n:
+        return own, False
+    place, new = np.empty(m, np.int64), np.empty(added, np.int64)
+    k = 0
+    for i in range(n):
+        if was[index[i]]:
+            place[k] = i
+            k += 1
+        else:
+            new[i - k] = i
+    rest, found = np.empty((m, m)), np.empty((n, n))
+    for i in range(m):
+        mine = before[stays[i]]
+        for j in range(m):
+            rest[i, j] = mine[stays[j]]
+    if removed:
+        across, corner = np.empty((m, removed)), np.empty((removed, removed))
+        for j in range(removed):
+            for i in range(m):
+                across[i, j] = before[stays[i], left[j]]
+            for i in range(removed):
+                corner[i, j] = before[left[i], left[j]]
+        if not invert(corner):
+            return own, False
+        rest -= np.dot(np.dot(across, corner), across.T)
+    if added:
+        across, corner = np.empty((m, added)), np.empty((added, added))
+        for j in range(added):
+            for i in range(m):
+                across[i, j] = own[place[i], new[j]]
+            for i in range(added):
+                corner[i, j] = own[new[i], new[j]]
+        towards = np.dot(rest, across)
+        corner -= np.dot(across.T, towards)
+        if not invert(corner):
+            return own, False
+        turned = np.dot(towards, corner)
+        rest += np.dot(turned, towards.T)
+        for j in range(added):
+            for i in range(m):
+                found[place[i], new[j]] = -turned[i, j]
+                found[new[j], place[i]] = -turned[i, j]
+            for i in range(added):
+                found[new[i], new[j]] = corner[i, j]
+    for i in range(m):
+        into = found[place[i]]
+        for j in range(m):
+            into[place[j]] = rest[i, j]
+    return found, True
 
 
 @compiled
 def _no_responses(children: int) -> Any:
-    """An empty container for the results of `_refresh`: every child's free cells, and P and H on them."""
-    nothing = np.empty(0, np.int64), np.empty((0, 0)), np.empty((0, 0))
+    """An empty container for the results of `_refresh`: of every child what `_response` says."""
+    nothing = np.empty(0, np.int64), np.empty((0, 0)), np.empty((0, 0)), _MOST_UPDATES
     return [nothing for _ in range(children)]
 
 
@@ -266,10 +342,10 @@ def _refresh(information: Any, free: Any, rows: Any, side: Any, weights: Any, st
             responses[c] = responses[c - 1]
             continue
         matrix = _matrix(information, c) if held else _some_rows(information, c, free[c])
-        index, own, inverse, definite = _response(matrix, free[c], rows, side[c] != 0, weights[c])
-        if not definite:
+        found = _response(matrix, free[c], rows, side[c] != 0, weights[c], responses[c])
+        if not found[4]:
             return False
-        responses[c] = index, own, inverse
+        responses[c] = found[:4]
     return True
 
 
@@ -418,7 +494,7 @@ def _couple(tied: bool, responses: Any, matrix: Any, kept: Any) -> None:
     if not tied:
         return
     matrix[:, :] = 0.0
-    for index, _, inverse in responses:
+    for index, _, inverse, _ in responses:
         for i in range(len(index)):
             for j in range(i + 1):
                 matrix[index[i], index[j]] += inverse[i, j]
@@ -436,7 +512,7 @@ def _restore_sums(responses: Any, matrix: Any, kept: Any, step: Any, change: Any
     substitute(matrix, kept, step)
     own = np.empty(cells)
     for c in range(len(change)):
-        index, _, inverse = responses[c]
+        index, _, inverse, _ = responses[c]
         for k in range(len(index)):
             own[k] = step[index[k]]
         _add_product(inverse, own, index, change[c])
@@ -482,7 +558,7 @@ def _settle_rows(
             break
         change[:, :] = 0.0
         for c in range(children):
-            index, _, inverse = responses[c]
+            index, _, inverse, _ = responses[c]
             own[:] = 0.0
             for j in range(count):
                 if step[c, j] != 0:
@@ -554,7 +630,7 @@ def _solve_free(
     for _ in range(_MOST_REFINEMENTS):
         change[:, :] = 0.0
         for c in range(children):
-            index, own, inverse = responses[c]
+            index, own, inverse, _ = responses[c]
             _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
             _free_slope(own, index, x[c], g[c], rows, push, slope)
             for k in range(len(index)):
@@ -606,7 +682,7 @@ def _guess(information: Any, g: Any, total: Any, allowed: Any, free: Any) -> boo
         left = g[c].copy()
         towards = np.dot(inverse, left)
         step, size = towards.copy(), np.dot(left, towards)
-        enough = _GUESSED * size
+        enough = _GUESSED * cells
         for _ in range(_GUESSES):
             if size <= enough:
                 break
@@ -619,10 +695,11 @@ def _guess(information: Any, g: Any, total: Any, allowed: Any, free: Any) -> boo
             step = towards + size / last * step
         missing -= mine
     missing /= share.sum()
+    small = _SMALL if cells < _MANY else _SMALL_OF_MANY
     for c in range(children):
         for k in range(cells):
             found = (x[c, k] + share[c] * missing[k]) * np.sqrt(_diagonal(information, c, k))
-            free[c, k] = allowed[c, k] and found >= _SMALL
+            free[c, k] = allowed[c, k] and found >= small
     return True
 
 

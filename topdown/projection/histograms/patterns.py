@@ -83,10 +83,15 @@ class Patterns:
             )
         from topdown.projection.histograms.precision_kernel import patterns_of
 
-        places = np.stack(np.unravel_index(cells, self.schema.shape))
+        places, groups, classes = self._of_cells
+        return np.asarray(patterns_of(places[:, cells], groups[:, cells], classes))
+
+    @cached_property
+    def _of_cells(self) -> tuple[IntArray, IntArray, IntArray]:
+        """The categories of every cell and their classes (attributes x cells), and how many classes there are."""
+        places = np.stack(np.unravel_index(np.arange(self.schema.n_cells), self.schema.shape))
         groups = np.stack([members[place] for members, place in zip(self._members, places, strict=True)])
-        classes = np.array([members.max() + 1 for members in self._members])
-        return np.asarray(patterns_of(places, groups, classes))
+        return places, groups, np.array([members.max() + 1 for members in self._members])
 
     @cached_property
     def _examples(self) -> list[tuple[IntArray, IntArray]]:
