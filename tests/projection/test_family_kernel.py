@@ -263,7 +263,7 @@ def test_an_inverse_is_made_afresh_where_many_cells_change() -> None:
     whole, free = np.eye(120), np.arange(120) >= 20
     index, old = np.flatnonzero(free), np.arange(100)
     assert not family_kernel._updated(np.eye(100), index, free, old, whole[:100, :100].copy())[1]
-    before = old, np.eye(100), np.full((100, 100), np.nan), 0
+    before = old, np.eye(100), np.full((100, 100), 7.0), 0
     side = np.zeros(0, np.bool_)
     _, _, inverse, age, definite = family_kernel._response(whole, free, np.zeros((0, 120)), side, 1.0, before)
     assert definite
@@ -273,7 +273,7 @@ def test_an_inverse_is_made_afresh_where_many_cells_change() -> None:
 
 def test_an_inverse_is_updated_so_many_times_at_most() -> None:
     free = np.arange(120) >= 1
-    before = np.arange(120), np.eye(120), np.full((120, 120), np.nan), family_kernel._MOST_UPDATES
+    before = np.arange(120), np.eye(120), np.full((120, 120), 7.0), family_kernel._MOST_UPDATES
     side = np.zeros(0, np.bool_)
     _, _, inverse, age, _ = family_kernel._response(np.eye(120), free, np.zeros((0, 120)), side, 1.0, before)
     assert age == 0

@@ -88,6 +88,11 @@ class Component:
     blocks: tuple[Block, ...]
     queries: tuple[Query, ...]
 
+    @property
+    def size(self) -> int:
+        """Number of coordinates of a vector."""
+        return sum(block.size for block in self.blocks)
+
 
 class AnswerRows(NamedTuple):
     """How a query's answers depend on a component: ``weight`` (classes,), ``rows`` (classes x m), and every answer's

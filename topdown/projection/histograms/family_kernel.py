@@ -231,11 +231,7 @@ def _response(
     """
     index = np.flatnonzero(free)
     n = len(index)
-    own, row = np.empty((n, n)), np.empty(n)
-    for i in range(n):
-        whole = information[index[i]]
-        for j in range(n):
-            own[i, j] = whole[index[j]]
+    own, row = _part(information, index, index), np.empty(n)
     if not held.any() and n >= _UPDATED and before[3] < _MOST_UPDATES:
         inverse, is_updated = _updated(own, index, free, before[0], before[2])
         if is_updated:
@@ -249,7 +245,19 @@ def _response(
                 part = weight * row[i]
                 for j in range(n):
                     inverse[i, j] += part * row[j]
+    # An inverse with held rows is not updated.
     return index, own, inverse, _MOST_UPDATES if held.any() else 0, n == 0 or invert(inverse)
+
+
+@compiled
+def _part(matrix: Any, rows: Any, columns: Any) -> Any:
+    """Some ``rows`` and ``columns`` of a matrix."""
+    found = np.empty((len(rows), len(columns)))
+    for i in range(len(rows)):
+        whole = matrix[rows[i]]
+        for j in range(len(columns)):
+            found[i, j] = whole[columns[j]]
+    return found
 
 
 @compiled
@@ -257,65 +265,40 @@ def _updated(own: Any, index: Any, free: Any, old: Any, before: Any) -> tuple[An
     """H on the ``free`` cells, whose numbers are ``index`` and on which P is ``own``, from H on the ``old`` cells
     (``before``): cells are removed and added by the inverse of a block matrix. False where too many change.
     """
-    n, m = len(index), 0
-    stays, left, was = np.empty(len(old), np.int64), np.empty(len(old), np.int64), np.zeros(len(free), np.bool_)
-    for i in range(len(old)):
-        was[old[i]] = True
-        if free[old[i]]:
-            stays[m] = i
-            m += 1
-        else:
-            left[i - m] = i
-    removed, added = len(old) - m, n - m
-    if (removed + added) * _CHANGED > n:
+    was = np.zeros(len(free), np.bool_)
+    was[old] = True
+    stays, left = np.flatnonzero(free[old]), np.flatnonzero(~free[old])
+    place, new = np.flatnonzero(was[index]), np.flatnonzero(~was[index])
+    if (len(left) + len(new)) * _CHANGED > len(index):
         return own, False
-    place, new = np.empty(m, np.int64), np.empty(added, np.int64)
-    k = 0
-    for i in range(n):
-        if was[index[i]]:
-            place[k] = i
-            k += 1
-        else:
-            new[i - k] = i
-    rest, found = np.empty((m, m)), np.empty((n, n))
-    for i in range(m):
-        mine = before[stays[i]]
-        for j in range(m):
-            rest[i, j] = mine[stays[j]]
-    if removed:
-        across, corner = np.empty((m, removed)), np.empty((removed, removed))
-        for j in range(removed):
-            for i in range(m):
-                across[i, j] = before[stays[i], left[j]]
-            for i in range(removed):
-                corner[i, j] = before[left[i], left[j]]
+    rest, found = _part(before, stays, stays), np.empty_like(own)
+    if len(left):
+        across, corner = _part(before, stays, left), _part(before, left, left)
         if not invert(corner):
             return own, False
         rest -= np.dot(np.dot(across, corner), across.T)
-    if added:
-        across, corner = np.empty((m, added)), np.empty((added, added))
-        for j in range(added):
-            for i in range(m):
-                across[i, j] = own[place[i], new[j]]
-            for i in range(added):
-                corner[i, j] = own[new[i], new[j]]
+    if len(new):
+        across, corner = _part(own, place, new), _part(own, new, new)
         towards = np.dot(rest, across)
         corner -= np.dot(across.T, towards)
         if not invert(corner):
             return own, False
         turned = np.dot(towards, corner)
         rest += np.dot(turned, towards.T)
-        for j in range(added):
-            for i in range(m):
-                found[place[i], new[j]] = -turned[i, j]
-                found[new[j], place[i]] = -turned[i, j]
-            for i in range(added):
-                found[new[i], new[j]] = corner[i, j]
-    for i in range(m):
-        into = found[place[i]]
-        for j in range(m):
-            into[place[j]] = rest[i, j]
+        _put(found, place, new, -turned)
+        _put(found, new, place, -turned.T)
+        _put(found, new, new, corner)
+    _put(found, place, place, rest)
     return found, True
+
+
+@compiled
+def _put(matrix: Any, rows: Any, columns: Any, part: Any) -> None:
+    """Write ``part`` into some ``rows`` and ``columns`` of a matrix."""
+    for i in range(len(rows)):
+        whole = matrix[rows[i]]
+        for j in range(len(columns)):
+            whole[columns[j]] = part[i, j]
 
 
 @compiled

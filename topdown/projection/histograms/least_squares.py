@@ -184,8 +184,7 @@ def solve_blocks(
 
     ``taken``: by level the queries' answers in its coordinates (`Components.taken`). Raises `Contradiction`.
     """
-    size = sum(block.size for block in component.blocks)
-    coordinates = np.zeros((tree.n_nodes, copies, size))
+    coordinates = np.zeros((tree.n_nodes, copies, component.size))
     blocks = []
     for block in component.blocks:
         solver = _scalar if block.size == 1 else _vector

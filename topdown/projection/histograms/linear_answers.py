@@ -121,13 +121,11 @@ def linear_answers(
             taken = [{q: _taken(components, q, a, wanted, kept) for q, a in level.items()} for level in measured]
             for component in wanted:
                 # Removed there, so that no more than is still to be solved remains in memory.
-                own = [{q: level[q].pop(0) for q in level} for level in taken]
-                own = [{q: values for q, values in level.items() if q in component.queries} for level in own]
+                own = [{q: level[q].pop(component) for q in level if component in level[q]} for level in taken]
                 basis = _asked_of(components, component, asked)
                 solve = partial(_solved, tree, components, component, basis, own, measured, largest)
                 values = np.empty((tree.n_nodes, component.copies, basis.shape[1]))
-                size = sum(block.size for block in component.blocks)
-                step = max(1, _SOLVED_AT_ONCE // (tree.n_nodes * size))
+                step = max(1, _SOLVED_AT_ONCE // (tree.n_nodes * component.size))
                 copies = [slice(k, min(k + step, component.copies)) for k in range(0, component.copies, step)]
                 for some, (solution, certificate) in zip(copies, map_ordered(solve, copies, executor), strict=True):
                     values[:, some] = solution
@@ -163,28 +161,28 @@ def _solved(
 
 def _asked_of(components: Components, component: Component, asked: Sequence[Query]) -> FloatArray:
     """An orthonormal basis (m, r) of the coordinates of a ``component`` on which the answers to ``asked`` depend."""
-    size = sum(block.size for block in component.blocks)
     designs = [
         components.within_design(query, component.deviating)
         for query in asked
         if components.deviating(query).issuperset(component.deviating)
     ]
-    _, lengths, directions = np.linalg.svd(np.concatenate([np.zeros((1, size)), *designs]), full_matrices=False)
+    _, lengths, directions = np.linalg.svd(
+        np.concatenate([np.zeros((1, component.size)), *designs]), full_matrices=False
+    )
     return np.asarray(directions[lengths > _OUTSIDE * lengths.max(initial=1.0)].T)
 
 
 def _taken(
     components: Components, query: Query, answers: Answers, wanted: list[Component], kept: frozenset[int]
-) -> list[FloatArray]:
-    """The ``answers`` in the coordinates of every ``wanted`` component, (nodes, copies, rows); None where they do not
-    depend on it. In batches of nodes, so that no other table is as large as the answers.
+) -> dict[Component, FloatArray]:
+    """The ``answers`` in the coordinates of every ``wanted`` component on which they depend, (nodes, copies, rows). In
+    batches of nodes, so that no other table is as large as the answers.
     """
     step = max(1, _NUMBERS_AT_ONCE // query.n_answers)
-    pieces: list[list[FloatArray]] = [[] for _ in wanted]
+    pieces: dict[Component, list[FloatArray]] = {c: [] for c in wanted if query in c.queries}
     for begin in range(0, len(answers.values), step):
         part = slice(begin, begin + step)
         turned = components.rotated(query, finite(Answers(answers.values[part], answers.variance[part])), kept)
-        for place, component in enumerate(wanted):
-            if query in component.queries:
-                pieces[place].append(np.array(components.taken(query, turned, component)))
-    return [np.concatenate(one) if one else np.empty((len(answers.values), 0, 0)) for one in pieces]
+        for component, found in pieces.items():
+            found.append(np.array(components.taken(query, turned, component)))
+    return {component: np.concatenate(found) for component, found in pieces.items()}
