@@ -7,14 +7,12 @@ import pytest
 
 from support.linked import census
 from support.linked_families import measured_family
-from topdown.errors import ConfigError, ProjectionError
+from topdown.errors import ConfigError
 from topdown.linked.universe import LinkedQuery
 from topdown.measurements.measurements import Answers
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, certify
 from topdown.projection.check.cvxpy_programs import CvxpySolver, family_solution
-from topdown.projection.histograms.families import Family, Solved
-from topdown.projection.linked import linked_family
-from topdown.projection.linked.large_family import solve_large
+from topdown.projection.histograms.families import solve_compiled
 from topdown.projection.linked.linked_family import FamilyRows, LinkedAnswers, LinkedFamily, MeasuredCells
 
 UNIVERSE = census(races=3, ages=3)
@@ -56,24 +54,6 @@ def test_multipliers_of_an_only_child_are_exact() -> None:
         assert (left <= 2.0**-48 * terms[solved.x > 0]).all()
 
 
-def test_what_the_compiled_engine_leaves_is_solved_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rows are held by a weight; a solution whose certificate would not hold is not kept."""
-    family = measured_family(UNIVERSE, np.random.default_rng(3), children=3, mean=4.0)
-    right, compiled = family.solve()[0].x, linked_family.solve_compiled
-
-    def off(program: Family, persist: bool) -> Solved:
-        solved = compiled(program, persist)
-        x = solved.x.copy()
-        cell = int(np.argmax(x.min(axis=0)))
-        x[:2, cell] += [1e-6, -1e-6]
-        return solved._replace(x=x)
-
-    monkeypatch.setattr(linked_family, "solve_compiled", off)
-    solved, residuals = family.solve()
-    assert residuals.worst < FAMILY_TOLERANCE
-    assert np.abs(solved.x - right).max() < 1e-8
-
-
 def test_a_certificate_sees_what_is_not_optimal() -> None:
     family = measured_family(UNIVERSE, np.random.default_rng(3), children=3, mean=4.0)
     solved, _ = family.solve()
@@ -108,31 +88,20 @@ def test_exact_answers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_large_family_has_the_same_solution(seed: int) -> None:
+def test_the_engine_of_histograms_finds_the_same(seed: int) -> None:
     family = measured_family(UNIVERSE, np.random.default_rng(seed), children=1 + seed % 4, mean=6.0)
     if seed % 4 == 0:
         family = family._replace(total=None)  # a root
-    found = solve_large(family)
-    assert np.abs(found.x - family.solve()[0].x).max() < 1e-6
-    assert certify([family.check(found)], np.ones(1), nonnegative=True, tolerance=FAMILY_TOLERANCE).holds()
+    found, _ = family.solve()
+    assert np.abs(found.x - solve_compiled(family.dense()).x).max() < 1e-6
+    assert _certified(family)
 
 
-def test_a_large_family_of_many_children_needs_few_rounds() -> None:
+def test_a_family_of_many_children_needs_few_rounds() -> None:
     """With the narrowest tolerance from the first round on, cells and rows changed sides for more than 90 rounds."""
     family = measured_family(UNIVERSE, np.random.default_rng(1), children=40, mean=3.0, rho=0.1)
-    found = solve_large(family)
-    assert found.rounds < 60
-    assert certify([family.check(found)], np.ones(1), nonnegative=True, tolerance=FAMILY_TOLERANCE).holds()
-
-
-def test_a_large_family_is_sought_from_a_solution_nearby() -> None:
-    family = measured_family(UNIVERSE, np.random.default_rng(2), children=6, mean=6.0)
-    right = family.solve()[0]
-    near = right._replace(x=right.x * (1 + 1e-6), sums=right.sums * (1 - 1e-6))
-    found = solve_large(family, near)
-    assert found.rounds <= 3 < solve_large(family).rounds
-    assert np.abs(found.x - right.x).max() < 1e-8
-    assert certify([family.check(found)], np.ones(1), nonnegative=True, tolerance=FAMILY_TOLERANCE).holds()
+    assert family.solve()[0].rounds < 60
+    assert _certified(family)
 
 
 @pytest.mark.parametrize("bits", [31, 40, 50])
@@ -147,7 +116,7 @@ def test_a_count_at_0_beside_a_large_one_changes_sides_no_more(bits: int) -> Non
         known = np.stack([3 * unit, -unit, total - 5 * unit])
         said = [known, np.repeat(known.sum(axis=1)[:, None], cells, axis=1)]
         measured = MeasuredCells(answers, said, np.tile(precision, (3, 1)), nothing, nothing)
-        assert solve_large(LinkedFamily(np.arange(cells), measured, total, rows)).rounds <= 6
+        assert LinkedFamily(np.arange(cells), measured, total, rows).solve()[0].rounds <= 6
 
 
 def test_a_row_that_the_parent_has_at_its_least_is_at_its_least_in_all_children() -> None:
@@ -163,25 +132,10 @@ def test_a_row_that_the_parent_has_at_its_least_is_at_its_least_in_all_children(
     assert _certified(family)
 
 
-def test_a_family_is_solved_as_a_large_one_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linked_family, "_LARGE", 10)
-    family = measured_family(UNIVERSE, np.random.default_rng(9), children=3, mean=6.0)
-    monkeypatch.setattr(linked_family, "solve_compiled", None)
-    assert _certified(family)
-
-
 def test_a_large_root_meets_its_rows_to_rounding() -> None:
     """A certificate judges what a row lacks by the noise: of a sum of many cells no more than its rounding is left."""
     family = measured_family(LARGE, np.random.default_rng(4), children=1, mean=4000.0)._replace(total=None)
-    found = solve_large(family)
+    found, _ = family.solve()
     rows = family.rows.conditions()
     lacks = np.maximum(rows.low - found.x @ rows.rows.T, found.x @ rows.rows.T - rows.high)
     assert lacks.max() < 1e-9
-
-
-def test_a_family_that_one_engine_gives_up_is_solved_by_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def given_up(family: Family, persist: bool) -> None:
-        raise ProjectionError("a family's program was not solved")
-
-    monkeypatch.setattr(linked_family, "solve_compiled", given_up)
-    assert _certified(measured_family(UNIVERSE, np.random.default_rng(9), children=3, mean=6.0))

@@ -12,7 +12,6 @@ households (`topdown.linked.member_groups`), the number of units, where it is pu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -25,18 +24,14 @@ from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
 from topdown.measurements.measurements import Answers
-from topdown.projection.check.certificate import FAMILY_TOLERANCE, Residuals
+from topdown.projection.check.certificate import Residuals
 from topdown.projection.conditions import Rows
-from topdown.projection.histograms.families import Family, Solved, optimality_of, solve_compiled
+from topdown.projection.histograms.families import Family, Solved, optimality_of, without_rounding
 from topdown.projection.histograms.precision_kernel import add_said, add_slope
 from topdown.projection.histograms.precision_matrices import Gathered
-from topdown.projection.linked.large_family import solve_large
 from topdown.wording import shown
 
 _MOST_QUERIES = 62
-_LARGE = 1200
-"""Cells beyond which no matrix of them is made."""
-
 _PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-4, 1e-8
 """The precision, as a part of the least and of the greatest that was measured, of the rule for cells that no detailed
 query covers: the parent's are shared out evenly."""
@@ -241,17 +236,48 @@ class LinkedFamily(NamedTuple):
 
     def solve(self) -> tuple[Solved, Residuals]:
         """The solution, and how far it is from optimal. Raises `ProjectionError` where there is none."""
-        near: Solved | None = None
-        if len(self.cells) <= _LARGE:
-            # The compiled engine holds rows by a weight, which rounding may keep from being met, or it gives up, which
-            # it does where it cycles; the other one meets them to rounding, and takes longer.
-            with suppress(ProjectionError):
-                near = self._fitted(solve_compiled(self.dense(), persist=False))
-                residuals = self.check(near)
-                if residuals.worst <= FAMILY_TOLERANCE:
-                    return near, residuals
-        solved = self._fitted(solve_large(self, near))
+        solved = self._fitted(self._solved())
         return solved, self.check(solved)
+
+    def _solved(self) -> Solved:
+        from topdown.projection.linked import linked_kernel
+
+        measured, conditions = self.measured, self.rows.conditions()
+        precision, (children, cells) = np.ascontiguousarray(measured.precision), conditions.allowed.shape
+        alone, count = np.tile(measured.prior, (children, 1)), 0
+        answers = np.full((cells, len(measured.answers)), -1, np.int32)
+        for number, answer in enumerate(measured.answers):
+            inside = np.flatnonzero(answer >= 0)
+            _, place, size = np.unique(answer[inside], return_inverse=True, return_counts=True)
+            single = size[place] == 1
+            alone[:, inside[single]] += precision[:, [number]]
+            found, place = np.unique(place[~single], return_inverse=True)
+            answers[inside[~single], number] = count + place
+            count += len(found)
+        ended = linked_kernel.SINGULAR
+        if (alone > 0).all():
+            x, sums, rows, ended, rounds = linked_kernel.solve_linked(
+                linked_kernel.Program(
+                    measured.g(),
+                    np.sqrt(measured.diagonal()),
+                    alone,
+                    answers,
+                    precision,
+                    count,
+                    np.zeros(cells) if self.total is None else np.ascontiguousarray(self.total),
+                    self.total is not None,
+                    np.ascontiguousarray(conditions.allowed),
+                    np.ascontiguousarray(conditions.rows.T),
+                    np.ascontiguousarray(conditions.low),
+                    np.ascontiguousarray(conditions.high),
+                ),
+                np.random.default_rng(0),
+            )
+        if ended == linked_kernel.SINGULAR:
+            raise ProjectionError("a family's program was not solved: what was measured does not determine it")
+        if ended != linked_kernel.SOLVED:
+            raise ProjectionError(f"a family's program was not solved in {rounds} rounds")
+        return Solved(without_rounding(x, self.total), sums, rows, rounds)
 
     def _fitted(self, solved: Solved) -> Solved:
         """The solution with multipliers of the held rows, and then of the sums, moved to where the free cells'
