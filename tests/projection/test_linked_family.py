@@ -13,6 +13,7 @@ from topdown.measurements.measurements import Answers
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, certify
 from topdown.projection.check.cvxpy_programs import CvxpySolver, family_solution
 from topdown.projection.histograms.families import solve_compiled
+from topdown.projection.linked import linked_kernel
 from topdown.projection.linked.linked_family import FamilyRows, LinkedAnswers, LinkedFamily, MeasuredCells
 
 UNIVERSE = census(races=3, ages=3)
@@ -79,6 +80,25 @@ def test_the_programs_information_is_that_of_its_queries() -> None:
     slope, _ = family.measured.slope(x)
     assert np.allclose(slope, np.einsum("nkl,nl->nk", table[:, pattern], x) - g)
     assert np.allclose(family.measured.diagonal(), table[:, np.diagonal(pattern)])
+
+
+@pytest.mark.parametrize("some", [0.05, 0.9])  # solved by a matrix of the free cells, and by one of the answers
+def test_equations_of_free_cells_are_those_of_the_information_and_the_held_rows(some: float) -> None:
+    rng = np.random.default_rng(7)
+    family = measured_family(LARGE, rng, children=3, mean=3000.0)
+    program, (table, _), pattern = family._program(), *family.measured.gathered()
+    free = program.allowed & (rng.random(program.g.shape) < some)
+    side, weight = rng.integers(-1, 2, program.low.shape).astype(np.int8), rng.uniform(1, 100, 3)
+    equations = [(np.zeros(0),) * 5] * 3
+    assert linked_kernel._refresh.py_func(program, free, side, weight, np.ones(3, np.bool_), equations)
+    rows = family.rows.conditions().rows
+    for c, child in enumerate(equations):
+        assert (child[2].size > 0) == (some > 0.5)
+        held = rows[side[c] != 0]
+        matrix = table[c][pattern] + weight[c] * held.T @ held
+        vector = rng.normal(size=len(matrix))
+        right = np.linalg.solve(matrix[np.ix_(free[c], free[c])], vector[free[c]])
+        assert np.allclose(linked_kernel._solution(child, vector), right, rtol=1e-9, atol=1e-9 * np.abs(right).max())
 
 
 def test_exact_answers_are_refused() -> None:

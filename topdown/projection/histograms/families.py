@@ -257,9 +257,9 @@ def _missed_rows(conditions: Rows, x: FloatArray, multipliers: FloatArray, stren
     return np.asarray(np.maximum(missed, wrong).max(axis=1))
 
 
-def solve_compiled(family: Family, persist: bool = True) -> Solved:
-    """The family's program by the compiled active set. Raises `ProjectionError` where it does not solve it: where the
-    conditions contradict each other or, unless it is to ``persist``, for hours if need be, where it cycles."""
+def solve_compiled(family: Family) -> Solved:
+    """The family's program by the compiled active set. Raises `ProjectionError` where the conditions contradict each
+    other."""
     from topdown.projection.histograms import family_kernel
 
     (table, g), conditions, total = family.known, family.conditions, family.total
@@ -274,7 +274,6 @@ def solve_compiled(family: Family, persist: bool = True) -> Solved:
         np.ascontiguousarray(conditions.rows, np.float64),
         np.ascontiguousarray(conditions.low),
         np.ascontiguousarray(conditions.high),
-        persist,
     )
     if ended != family_kernel.SOLVED:
         raise ProjectionError("a family's program was not solved: its conditions contradict each other")

@@ -10,7 +10,7 @@ multiplier l per cell of the parent, (sum_c H_c) l = X - sum_c H_c g_c. A round 
 negative and adds those whose multiplier has the wrong sign, all at once (Hintermueller, Ito, Kunisch 2002, "The
 primal-dual active set strategy as a semismooth Newton method"); where that makes no progress, one at a time (the backup
 rule of Kunisch, Rendl 2003, "An infeasible active set method for quadratic problems with simple bounds"). If it still
-cycles, it continues as a primal active set, whose objective falls with every step, unless it is not to persist.
+cycles, it continues as a primal active set, whose objective falls with every step.
 
 Rows at a bound are held by the method of multipliers (Hestenes, Powell 1969): a row adds a weighted term to P_c, and
 its multiplier is updated by the remaining difference, which falls about a hundredfold each time. This also works where
@@ -883,7 +883,6 @@ def solve_family(
     rows: Any,
     low: Any,
     high: Any,
-    persist: bool,
 ) -> tuple[Any, Any, Any, int, int]:
     """The solution x (children x cells), multipliers of the sums (cells,) and of the rows (children x rows), how it
     ended and in how many rounds.
@@ -892,7 +891,6 @@ def solve_family(
     (children x cells). ``total`` (cells,) > 0, where ``tied``; otherwise the children are independent (a root).
     ``allowed`` (children x cells) bool; every cell is allowed for some child. ``rows`` (rows x cells), ``low`` and
     ``high`` (children x rows), infinite where there is no bound. P x - g = l + rows' n + the multipliers of x >= 0.
-    ``persist``: whether a family that cycles is continued as a primal active set, which ends, but may take hours.
     """
     children, cells = g.shape
     free, side = allowed.copy(), np.zeros(low.shape, np.int8)
@@ -914,7 +912,7 @@ def solve_family(
     idle, least, quiet, wanted, hoped, before = 0, np.inf, 0, 1, np.inf, others
     while passes < _MOST_PASSES:
         if rounds % (_MOST_ROUNDS + 1) == _MOST_ROUNDS:
-            if not (tied and persist):
+            if not tied:
                 return x, multiplier, others, GIVEN_UP, rounds
             ended, _ = _primal(
                 information, g, total, allowed, rows, side, low, high, weights, others, free, x, multiplier

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ from topdown.projection.histograms.families import Family, Solved, optimality_of
 from topdown.projection.histograms.precision_kernel import add_said, add_slope
 from topdown.projection.histograms.precision_matrices import Gathered
 from topdown.wording import shown
+
+if TYPE_CHECKING:
+    from topdown.projection.linked.linked_kernel import Program
 
 _MOST_QUERIES = 62
 _PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-4, 1e-8
@@ -242,42 +245,56 @@ class LinkedFamily(NamedTuple):
     def _solved(self) -> Solved:
         from topdown.projection.linked import linked_kernel
 
+        program = self._program()
+        ended, rounds = linked_kernel.SINGULAR, 0
+        if (program.alone > 0).all():
+            x, sums, rows, ended, rounds = linked_kernel.solve_linked(program, np.random.default_rng(0))
+        if ended == linked_kernel.SINGULAR:
+            raise ProjectionError("a family's program was not solved: what was measured does not determine it")
+        if ended != linked_kernel.SOLVED:
+            raise ProjectionError(f"a family's program was not solved in {rounds} rounds")
+        return Solved(without_rounding(x, self.total), sums, rows, rounds)
+
+    def _program(self) -> Program:
+        from topdown.projection.linked import linked_kernel
+
         measured, conditions = self.measured, self.rows.conditions()
         precision, (children, cells) = np.ascontiguousarray(measured.precision), conditions.allowed.shape
-        alone, count = np.tile(measured.prior, (children, 1)), 0
-        answers = np.full((cells, len(measured.answers)), -1, np.int32)
+        alone, first = np.tile(measured.prior, (children, 1)), 0
+        own = np.full((cells, len(measured.answers)), -1, np.int64)
         for number, answer in enumerate(measured.answers):
             inside = np.flatnonzero(answer >= 0)
             _, place, size = np.unique(answer[inside], return_inverse=True, return_counts=True)
             single = size[place] == 1
             alone[:, inside[single]] += precision[:, [number]]
             found, place = np.unique(place[~single], return_inverse=True)
-            answers[inside[~single], number] = count + place
-            count += len(found)
-        ended = linked_kernel.SINGULAR
-        if (alone > 0).all():
-            x, sums, rows, ended, rounds = linked_kernel.solve_linked(
-                linked_kernel.Program(
-                    measured.g(),
-                    np.sqrt(measured.diagonal()),
-                    alone,
-                    answers,
-                    precision,
-                    count,
-                    np.zeros(cells) if self.total is None else np.ascontiguousarray(self.total),
-                    self.total is not None,
-                    np.ascontiguousarray(conditions.allowed),
-                    np.ascontiguousarray(conditions.rows.T),
-                    np.ascontiguousarray(conditions.low),
-                    np.ascontiguousarray(conditions.high),
-                ),
-                np.random.default_rng(0),
-            )
-        if ended == linked_kernel.SINGULAR:
-            raise ProjectionError("a family's program was not solved: what was measured does not determine it")
-        if ended != linked_kernel.SOLVED:
-            raise ProjectionError(f"a family's program was not solved in {rounds} rounds")
-        return Solved(without_rounding(x, self.total), sums, rows, rounds)
+            own[inside[~single], number] = first + place
+            first += len(found)
+        # The rows that are about a cell, one after the other.
+        row, cell = np.nonzero(conditions.rows)
+        order = np.argsort(cell, kind="stable")
+        row, cell = row[order], cell[order]
+        place = np.arange(len(cell)) - np.searchsorted(cell, cell)
+        of_rows = np.full((cells, int(place.max(initial=-1)) + 1), -1, np.int64)
+        of_rows[cell, place] = first + row
+        answers = np.concatenate([own, of_rows], axis=1)
+        parts = np.zeros(of_rows.shape)
+        parts[cell, place] = conditions.rows[row, cell]
+        answers[answers < 0] = first + len(conditions.rows)
+        return linked_kernel.Program(
+            measured.g(),
+            np.sqrt(measured.diagonal()),
+            alone,
+            answers.astype(np.uint32),
+            parts,
+            first,
+            precision,
+            np.zeros(cells) if self.total is None else np.ascontiguousarray(self.total),
+            self.total is not None,
+            np.ascontiguousarray(conditions.allowed),
+            np.ascontiguousarray(conditions.low),
+            np.ascontiguousarray(conditions.high),
+        )
 
     def _fitted(self, solved: Solved) -> Solved:
         """The solution with multipliers of the held rows, and then of the sums, moved to where the free cells'

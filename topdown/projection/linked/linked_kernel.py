@@ -40,105 +40,127 @@ _SURER = 4.0
 """As in `topdown.projection.histograms.family_kernel`: a multiplier's sign is surer than what its row may lack."""
 
 _MOST_ROUNDS, _PATIENCE, _MOST_STEPS, _MOST_REFINEMENTS = 600, 3, 600, 6
-_LEFT, _ENOUGH = 1e-2, 1e-1
-"""As a part of what counts as a wrong sign: what may be left of the sums, in units of the noise, when conjugate
-gradients end; and the change of a solution that is refined no further."""
-
-_LEAST_LEFT, _LEAST_ENOUGH = 1e-15, 1e-12
-"""The least of both: the first as a part of the sums, as rounding leaves it."""
+_LEFT, _LEAST_LEFT, _ENOUGH = 1e-1, 1e-15, 1e-11
+"""What may be left of the sums when conjugate gradients end, as a part of what counts as a wrong sign, and at least, as
+a part of the sums, as rounding leaves it; and the change of a solution, in units of the noise, that is refined no
+further."""
 
 _SMALL, _FEW = 2.5, 64
 """Cells below this, in units of the noise, are dropped in the first round, where there are more than so many: the next
 rounds are then smaller, and cells that were dropped wrongly come back."""
 
+_FEWER = 0.8
+"""The inverse is made of the answers that weigh where there are fewer than so many for every free cell."""
+
 _SOME = 0.3
 """Which part of the cells and rows on the wrong side change sides where all of them make no progress."""
+
+_NONE = 2**32 - 1
+"""The number of no answer. Numbers of answers have no sign, so that they are not looked at whether they are below 0."""
 
 
 class Program(NamedTuple):
     """A family's program as the compiled loops take it.
 
+    Several cells count in an *answer*: of a query, or, as the last ``rows`` of them, of a row.
+
     ``g`` (children x cells), the linear part; ``unit`` (children x cells), the root of the information's diagonal;
-    ``alone`` (children x cells), the precision of what is measured of single cells; ``answers`` (cells x queries), of
-    every query the answer in which a cell counts with others, among ``number`` of all queries, -1 for none, and their
-    ``precision`` (children x queries); ``total`` (cells,), what the children add up to where they are ``tied``;
-    ``allowed`` (children x cells); ``rows`` (cells x rows), between ``low`` and ``high`` (children x rows).
+    ``alone`` (children x cells), the precision of what is measured of single cells; ``answers`` (cells x places),
+    those in which a cell counts, first of every query and then of rows, the number of all where there is none;
+    ``parts`` (cells x places after the queries'), its coefficients in the rows; ``first``, the number of queries'
+    answers; ``precision`` (children x queries); ``total`` (cells,), what the children add up to where they are
+    ``tied``; ``allowed`` (children x cells); ``low`` and ``high`` (children x rows), between which the rows'
+    answers are.
     """
 
     g: Any
     unit: Any
     alone: Any
     answers: Any
+    parts: Any
+    first: int
     precision: Any
-    number: int
     total: Any
     tied: bool
     allowed: Any
-    rows: Any
     low: Any
     high: Any
 
 
 @compiled
 def _no_equations(children: int) -> Any:
-    cells, answers = np.empty(0, np.int64), np.empty((0, 0), np.int32)
-    return [(cells, np.empty(0), answers, np.empty(0), np.empty((0, 0)), np.empty((0, 0))) for _ in range(children)]
+    cells, answers = np.empty(0, np.int64), np.empty((0, 0), np.uint32)
+    return [(cells, np.empty(0), answers, np.empty((0, 0)), np.empty((0, 0))) for _ in range(children)]
+
+
+@compiled
+def _weights(program: Any, side: Any, weight: float, c: Any) -> Any:
+    """The weights of a child's answers: of those of queries, by place (queries,), and of rows (rows + 1,), which weigh
+    if they are held; the last one is that of none, 0."""
+    rows = np.zeros(side.shape[1] + 1)
+    for h in range(side.shape[1]):
+        if side[c, h] != 0:
+            rows[h] = weight
+    return program.precision[c], rows
 
 
 @compiled
 def _refresh(program: Any, free: Any, side: Any, weight: Any, stale: Any, equations: Any) -> bool:
     """Make the ``equations`` of the children that are ``stale``; False where they have no solution.
 
-    A child's are its free cells (n,), 1 / D (n,), the answers that weigh (n x queries, -1 for none), the roots of their
-    weights and of the held rows' times these (n x rows), and the inverse: of 1 + R A D^-1 A' R, or that of the cells,
-    where there are no weights.
+    A child's are its free cells (n,), 1 / D (n,), the answers that weigh (n x places, for none the number of all) and
+    their coefficients times the roots of their weights (n x places), and the inverse: of 1 + R A D^-1 A' R, or that of
+    the cells, where no answers are given.
     """
-    queries = program.answers.shape[1]
-    size, number = np.zeros(program.number, np.int64), np.empty(program.number, np.int32)
-    root = np.empty(program.number)
+    answers, parts, places = program.answers, program.parts, program.answers.shape[1]
+    every = program.first + side.shape[1]
+    size, number = np.empty(every + 1, np.int64), np.empty(every + 1, np.uint32)
     before: Any = -1
     for c in np.flatnonzero(stale):
         stale[c] = False
-        precision = program.precision[c]
         if before >= 0 and _same(program, free, side, weight, before, c):
-            equations[c] = equations[before]  # as in the first round, and in families without free rows
+            equations[c] = equations[before]  # as in the first round
             continue
         before = c
+        (precision, held), alone = _weights(program, side, weight[c], c), program.alone[c]
         index = np.flatnonzero(free[c])
-        n = len(index)
+        n, queries = len(index), len(precision)
         size[:] = 0
         for k in index:
-            for q in range(queries):
-                if program.answers[k, q] >= 0 and precision[q] > 0:
-                    size[program.answers[k, q]] += 1
-        diagonal, own, weigh = np.empty(n), np.full((n, queries), -1, np.int32), 0
+            for p in range(places):
+                size[answers[k, p]] += 1
+        size[every] = 0
+        diagonal, own, part, weigh = np.empty(n), np.full((n, places), _NONE, np.uint32), np.zeros((n, places)), 0
         for e in range(n):
-            diagonal[e] = program.alone[c, index[e]]
-            for q in range(queries):
-                a = program.answers[index[e], q]
-                if a < 0 or size[a] == 0:
+            k = index[e]
+            diagonal[e] = alone[k]
+            for p in range(places):
+                a = answers[k, p]
+                own_weight = precision[p] if p < queries else held[np.int64(a) - program.first]
+                if size[a] == 0 or own_weight == 0:
                     continue
+                own_part = 1.0 if p < queries else parts[k, p - queries]
                 if size[a] == 1:
-                    diagonal[e] += precision[q]
+                    diagonal[e] += own_weight * own_part**2
                     continue
                 if size[a] > 0:
-                    number[a], root[weigh] = weigh, np.sqrt(precision[q])
+                    number[a] = weigh
                     size[a] = -1
                     weigh += 1
-                own[e, q] = number[a]
-        held = np.flatnonzero(side[c])
-        pushed = np.empty((n, len(held)))
-        for e in range(n):
-            for h in range(len(held)):
-                pushed[e, h] = program.rows[index[e], held[h]] * np.sqrt(weight[c])
-        if weigh + len(held) < n:
-            inverse, roots = _of_answers(1 / diagonal, own, root[:weigh], pushed), root[:weigh].copy()
+                own[e, p] = number[a]
+                part[e, p] = own_part * np.sqrt(own_weight)
+        if weigh < _FEWER * n:
+            for e in range(n):
+                for p in range(places):
+                    if own[e, p] == _NONE:
+                        own[e, p] = weigh
+            inverse = _of_answers(1 / diagonal, own, part, weigh)
         else:
-            inverse, roots = _of_cells(diagonal, own, precision, pushed), np.empty(0)
-            pushed = np.empty((n, 0))
+            inverse = _of_cells(diagonal, own, part, weigh)
+            own, part = np.empty((0, 0), np.uint32), np.empty((0, 0))
         if len(inverse) and not invert(inverse):
             return False
-        equations[c] = index, 1 / diagonal, own, roots, pushed, inverse
+        equations[c] = index, 1 / diagonal, own, part, inverse
     return True
 
 
@@ -160,53 +182,43 @@ def _same(program: Any, free: Any, side: Any, weight: Any, one: Any, other: Any)
 
 
 @compiled
-def _of_answers(spread: Any, own: Any, root: Any, pushed: Any) -> Any:
+def _of_answers(spread: Any, own: Any, part: Any, weigh: int) -> Any:
     """1 + R A D^-1 A' R."""
-    weigh, held = len(root), pushed.shape[1]
-    found = np.zeros((weigh + held, weigh + held))
+    found = np.zeros((weigh + 1, weigh + 1))
     for e in range(len(spread)):
-        for q in range(own.shape[1]):
-            one = own[e, q]
-            if one < 0:
-                continue
-            part = spread[e] * root[one]
-            for p in range(own.shape[1]):
-                other = own[e, p]
-                if other >= 0:
-                    found[one, other] += part * root[other]
-            for h in range(held):
-                found[one, weigh + h] += part * pushed[e, h]
-        for h in range(held):
-            for i in range(held):
-                found[weigh + h, weigh + i] += spread[e] * pushed[e, h] * pushed[e, i]
-    for h in range(weigh, weigh + held):
-        for one in range(weigh):
-            found[h, one] = found[one, h]
-    for one in range(weigh + held):
-        found[one, one] += 1.0
-    return found
+        for p in range(own.shape[1]):
+            mine, times = found[own[e, p]], spread[e] * part[e, p]
+            for q in range(own.shape[1]):
+                mine[own[e, q]] += times * part[e, q]
+    for a in range(weigh):
+        found[a, a] += 1.0
+    return found[:weigh, :weigh].copy()
 
 
 @compiled
-def _of_cells(diagonal: Any, own: Any, precision: Any, pushed: Any) -> Any:
+def _of_cells(diagonal: Any, own: Any, part: Any, weigh: int) -> Any:
     """D + A' S A."""
-    n, queries = own.shape
-    found = np.zeros((n, n))
+    n, places = own.shape
+    found, begins = np.zeros((n, n)), np.zeros(weigh + 1, np.int64)
     for e in range(n):
-        for f in range(e):
-            agree = 0.0
-            for q in range(queries):
-                if own[e, q] >= 0 and own[e, q] == own[f, q]:
-                    agree += precision[q]
-            for h in range(pushed.shape[1]):
-                agree += pushed[e, h] * pushed[f, h]
-            found[e, f] = found[f, e] = agree
         found[e, e] = diagonal[e]
-        for q in range(queries):
-            if own[e, q] >= 0:
-                found[e, e] += precision[q]
-        for h in range(pushed.shape[1]):
-            found[e, e] += pushed[e, h] * pushed[e, h]
+        for p in range(places):
+            if own[e, p] != _NONE:
+                begins[own[e, p] + 1] += 1
+    begins = np.cumsum(begins)
+    # The free cells of every answer, and with which coefficients.
+    cells, parts, ends = np.empty(begins[-1], np.int64), np.empty(begins[-1]), begins[:-1].copy()
+    for e in range(n):
+        for p in range(places):
+            a = own[e, p]
+            if a != _NONE:
+                cells[ends[a]], parts[ends[a]] = e, part[e, p]
+                ends[a] += 1
+    for a in range(weigh):
+        for i in range(begins[a], begins[a + 1]):
+            mine, times = found[cells[i]], parts[i]
+            for j in range(begins[a], begins[a + 1]):
+                mine[cells[j]] += times * parts[j]
     return found
 
 
@@ -232,147 +244,129 @@ def _product(one: Any, other: Any) -> float:
 @compiled
 def _solution(child: Any, vector: Any) -> Any:
     """The inverse of a child's information times a ``vector`` (cells,), on its free cells (n,)."""
-    index, spread, own, root, pushed, inverse = child
-    n, queries = own.shape
-    weigh, held = len(root), pushed.shape[1]
+    index, spread, own, part, inverse = child
+    n, places = len(index), own.shape[1]
     found = np.empty(n)
     for e in range(n):
         found[e] = vector[index[e]]
-    if n and len(inverse) == n and weigh + held == 0:
+    if places == 0:
         return _times(inverse, found)
-    sums = np.zeros(weigh + held)
+    sums = np.zeros(len(inverse) + 1)
     for e in range(n):
         found[e] *= spread[e]
-        for q in range(queries):
-            if own[e, q] >= 0:
-                sums[own[e, q]] += found[e]
-        for h in range(held):
-            sums[weigh + h] += pushed[e, h] * found[e]
-    sums[:weigh] *= root
-    sums = _times(inverse, sums)
-    sums[:weigh] *= root
+        for p in range(places):
+            sums[own[e, p]] += part[e, p] * found[e]
+    sums[:-1] = _times(inverse, sums[:-1])
     for e in range(n):
         back = 0.0
-        for q in range(queries):
-            if own[e, q] >= 0:
-                back += sums[own[e, q]]
-        for h in range(held):
-            back += pushed[e, h] * sums[weigh + h]
+        for p in range(places):
+            back += part[e, p] * sums[own[e, p]]
         found[e] -= spread[e] * back
     return found
 
 
 @compiled
-def _row_answers(program: Any, x: Any, free: Any, found: Any, terms: Any) -> None:
-    """The rows times ``x`` (children x rows), and the sum of the sizes of the terms."""
-    found[:], terms[:] = 0.0, 0.0
-    for c in range(len(x)):
-        for k in range(x.shape[1]):
-            if free[c, k]:
-                for h in range(program.rows.shape[1]):
-                    part = x[c, k] * program.rows[k, h]
-                    found[c, h] += part
-                    terms[c, h] += abs(part)
-
-
-@compiled
-def _pushes(program: Any, answers: Any, side: Any, weight: Any, others: Any, into: Any) -> None:
-    """What every row, whose ``answers`` these are, adds to the equations (children x rows)."""
-    for c in range(len(answers)):
-        for h in range(answers.shape[1]):
-            into[c, h] = 0.0
-            if side[c, h] != 0:
-                bound = program.high[c, h] if side[c, h] > 0 else program.low[c, h]
-                into[c, h] = others[c, h] + weight[c] * (bound - answers[c, h])
-
-
-@compiled
-def _slope(program: Any, x: Any, c: int, index: Any, wanted: Any, push: Any, sums: Any, into: Any) -> None:
-    """P x - g - rows' push (cells,) of the child ``c`` on the ``wanted`` cells; its free ones are ``index``. ``sums``
-    (answers,) is room to work in, 0 before and after."""
-    queries = program.answers.shape[1]
+def _slope(
+    program: Any,
+    x: Any,
+    c: int,
+    index: Any,
+    wanted: Any,
+    side: Any,
+    weight: float,
+    others: Any,
+    sums: Any,
+    push: Any,
+    into: Any,
+) -> None:
+    """P x - g - what the rows add (cells,), of the child ``c``, on the ``wanted`` cells; its free ones are ``index``.
+    ``push`` (rows,): what every row adds, its multiplier; ``sums`` (answers + 1,) is room to work in, in which the
+    rows' answers are left."""
+    answers, parts, precision = program.answers, program.parts, program.precision[c]
+    alone, g, first, low, high = program.alone[c], program.g[c], program.first, program.low[c], program.high[c]
+    queries, of_rows = answers[:, : len(precision)], answers[:, len(precision) :]
+    sums[:] = 0.0
     for k in index:
-        for q in range(queries):
-            if program.answers[k, q] >= 0:
-                sums[program.answers[k, q]] += x[k] * program.precision[c, q]
+        for q in range(queries.shape[1]):
+            sums[queries[k, q]] += precision[q] * x[k]
+        for p in range(of_rows.shape[1]):
+            sums[of_rows[k, p]] += parts[k, p] * x[k]
+    rows = sums[first:].copy()
+    sums[-1] = 0.0
+    for h in range(len(push)):
+        push[h] = 0.0
+        if side[h] != 0:
+            bound = high[h] if side[h] > 0 else low[h]
+            push[h] = others[h] + weight * (bound - rows[h])
+        sums[first + h] = -push[h]
     for k in wanted:
-        found = program.alone[c, k] * x[k] - program.g[c, k]
-        for q in range(queries):
-            if program.answers[k, q] >= 0:
-                found += sums[program.answers[k, q]]
-        for h in range(len(push)):
-            found -= push[h] * program.rows[k, h]
+        found = alone[k] * x[k] - g[k]
+        for q in range(queries.shape[1]):
+            found += sums[queries[k, q]]
+        for p in range(of_rows.shape[1]):
+            found += parts[k, p] * sums[of_rows[k, p]]
         into[k] = found
-    for k in index:
-        for q in range(queries):
-            if program.answers[k, q] >= 0:
-                sums[program.answers[k, q]] = 0.0
+    sums[first:] = rows
 
 
 @compiled
-def _begun(program: Any, equations: Any, side: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """What `_nearly` takes: the sum over children of 1 / D (cells,), and 1 / the sum of the variances of every answer
-    (answers,) and held row (rows,)."""
-    (cells, queries), rows = program.answers.shape, program.rows.shape[1]
-    scale, said, pushed = np.zeros(cells), np.zeros(program.number), np.zeros(rows)
-    there, row_there = np.empty(program.number, np.bool_), np.empty(rows, np.bool_)
+def _begun(program: Any, equations: Any, side: Any, weight: Any) -> tuple[Any, Any]:
+    """What `_nearly` takes: the sum over children of 1 / D (cells,), and of every answer (answers + 1,) 1 / the sum of
+    the variances."""
+    (cells, places), queries, answers = program.answers.shape, program.precision.shape[1], program.answers
+    scale, known = np.zeros(cells), np.zeros(program.first + side.shape[1] + 1)
+    there = np.full(len(known), -1, np.int64)
     for c in range(len(equations)):
-        there[:], row_there[:] = False, False
+        (precision, held), alone = _weights(program, side, weight[c], c), program.alone[c]
         for k in equations[c][0]:
-            scale[k] += 1 / program.alone[c, k]
-            for q in range(queries):
-                a = program.answers[k, q]
-                if a >= 0 and not there[a]:
-                    there[a] = True
-                    said[a] += 1 / program.precision[c, q] if program.precision[c, q] > 0 else np.inf
-            for h in range(rows):
-                row_there[h] |= program.rows[k, h] != 0
-        for h in range(rows):
-            if row_there[h]:
-                pushed[h] += 1 / weight[c] if side[c, h] != 0 else np.inf
-    for a in range(program.number):
-        said[a] = 1 / said[a] if said[a] > 0 else 0.0
-    for h in range(rows):
-        pushed[h] = 1 / pushed[h] if pushed[h] > 0 else 0.0
-    return scale, said, pushed
+            scale[k] += 1 / alone[k]
+            for p in range(places):
+                a = answers[k, p]
+                if there[a] != c:
+                    there[a] = c
+                    own_weight = precision[p] if p < queries else held[np.int64(a) - program.first]
+                    known[a] += 1 / own_weight if own_weight > 0 else np.inf
+    for a in range(len(known)):
+        known[a] = 1 / known[a] if known[a] > 0 else 0.0
+    return scale, known
 
 
 @compiled
-def _nearly(program: Any, vector: Any, scale: Any, said: Any, pushed: Any, into: Any) -> None:
+def _nearly(program: Any, vector: Any, scale: Any, known: Any, into: Any) -> None:
     """``into`` = what would be the inverse of the sum of the children's inverses, if all had the same free cells, times
     a ``vector`` (cells,): the information of the sum of several measured values, of which the variances add up."""
-    sums, push = np.zeros(len(said)), np.zeros(len(pushed))
+    sums, parts, count = np.zeros(len(known)), program.parts, program.precision.shape[1]
+    queries, of_rows = program.answers[:, :count], program.answers[:, count:]
     for k in range(len(vector)):
-        for a in program.answers[k]:
-            if a >= 0:
-                sums[a] += vector[k]
-        for h in range(len(pushed)):
-            push[h] += program.rows[k, h] * vector[k]
-    sums *= said
-    push *= pushed
+        for q in range(queries.shape[1]):
+            sums[queries[k, q]] += vector[k]
+        for p in range(of_rows.shape[1]):
+            sums[of_rows[k, p]] += parts[k, p] * vector[k]
+    sums *= known
+    sums[-1] = 0.0
     for k in range(len(vector)):
-        into[k] = 0.0
         if scale[k] == 0:
+            into[k] = 0.0
             continue
-        into[k] = vector[k] / scale[k]
-        for a in program.answers[k]:
-            if a >= 0:
-                into[k] += sums[a]
-        for h in range(len(pushed)):
-            into[k] += program.rows[k, h] * push[h]
+        found = vector[k] / scale[k]
+        for q in range(queries.shape[1]):
+            found += sums[queries[k, q]]
+        for p in range(of_rows.shape[1]):
+            found += parts[k, p] * sums[of_rows[k, p]]
+        into[k] = found
 
 
 @compiled
 def _solve_sums(program: Any, equations: Any, side: Any, weight: Any, left: Any, least: float) -> Any:
     """By how much the sums' multipliers (cells,) have to rise for the children's sums to change by ``left`` (cells,),
     by conjugate gradients until what is left is the ``least``, the square of its size in units of the noise."""
-    scale, said, pushed = _begun(program, equations, side, weight)
+    scale, known = _begun(program, equations, side, weight)
     cells = len(left)
     found, towards, turned = np.zeros(cells), np.empty(cells), np.empty(cells)
     for k in range(cells):
         if scale[k] == 0:
             left[k] = 0.0
-    _nearly(program, left, scale, said, pushed, towards)
+    _nearly(program, left, scale, known, towards)
     step, size = towards.copy(), _product(left, towards)
     for _ in range(_MOST_STEPS):
         if size <= least:
@@ -386,7 +380,7 @@ def _solve_sums(program: Any, equations: Any, side: Any, weight: Any, left: Any,
         for k in range(cells):
             found[k] += length * step[k]
             left[k] -= length * turned[k]
-        _nearly(program, left, scale, said, pushed, towards)
+        _nearly(program, left, scale, known, towards)
         last = size
         size = _product(left, towards)
         for k in range(cells):
@@ -406,26 +400,22 @@ def _solve_free(
     x: Any,
     multiplier: Any,
 ) -> None:
-    """``x`` and the sums' ``multiplier`` for the free cells and held rows, refined until what is left hardly matters;
-    in the last stage, until it is rounding."""
+    """``x`` and the sums' ``multiplier`` for the free cells and held rows; in the last stage refined until what is left
+    is rounding."""
     children, cells = x.shape
-    answers, terms, push = np.empty_like(others), np.empty_like(others), np.empty_like(others)
-    lacks, sums = np.empty_like(x), np.zeros(program.number)
-    largest = 0.0
+    lacks, sums, push = np.empty_like(x), np.empty(program.first + side.shape[1] + 1), np.empty(side.shape[1])
+    largest = program.unit.max()
     for c in range(children):
         for k in range(cells):
-            largest = max(largest, program.unit[c, k])
             if not free[c, k]:
                 x[c, k] = 0.0
     least, last = max(_LEFT * sign, _LEAST_LEFT * np.sqrt(_product(program.total, program.total)) * largest), np.inf
-    for _ in range(_MOST_REFINEMENTS):
-        _row_answers(program, x, free, answers, terms)
-        _pushes(program, answers, side, weight, others, push)
+    for _ in range(_MOST_REFINEMENTS if sign == _SIGNS[-1] else 1):
         for c in range(children):
-            index = equations[c][0]
-            _slope(program, x[c], c, index, index, push[c], sums, lacks[c])
+            index, mine = equations[c][0], lacks[c]
+            _slope(program, x[c], c, index, index, side[c], weight[c], others[c], sums, push, mine)
             for k in index:
-                lacks[c, k] = multiplier[k] - lacks[c, k]
+                mine[k] = multiplier[k] - mine[k]
         if program.tied:
             left = program.total.copy()
             for c in range(children):
@@ -440,13 +430,25 @@ def _solve_free(
                     lacks[c, k] += moved[k]
         worst = 0.0
         for c in range(children):
-            index, own = equations[c][0], _solution(equations[c], lacks[c])
+            index, own, unit = equations[c][0], _solution(equations[c], lacks[c]), program.unit[c]
             for e in range(len(index)):
                 x[c, index[e]] += own[e]
-                worst = max(worst, abs(own[e]) * program.unit[c, index[e]])
-        if worst < max(_ENOUGH * sign, _LEAST_ENOUGH) or worst > last / 4:
+                worst = max(worst, abs(own[e]) * unit[index[e]])
+        if worst < _ENOUGH or worst > last / 4:
             break
         last = worst
+
+
+@compiled
+def _slacks(program: Any, x: Any, c: int, index: Any, into: Any) -> None:
+    """What rounding may make of the rows' answers (rows,) of a child: its terms are large where one is 0."""
+    parts, answers = program.parts, program.answers[:, program.precision.shape[1] :]
+    into[:] = 0.0
+    for k in index:
+        for p in range(answers.shape[1]):
+            h = np.int64(answers[k, p]) - program.first
+            if h < len(into):
+                into[h] += _ROUNDING * abs(parts[k, p] * x[k])
 
 
 @compiled
@@ -454,35 +456,37 @@ def _change_minds(
     program: Any,
     x: Any,
     multiplier: Any,
-    push: Any,
-    answers: Any,
-    slack: Any,
     weight: Any,
+    slack: Any,
     sign: float,
     least_kept: float,
     chance: Any,
     free: Any,
     side: Any,
     others: Any,
+    push: Any,
     stale: Any,
 ) -> int:
     """How many cells and rows are on the wrong side; they are moved to the other, all of them or some: those of which
-    ``chance`` (children x (cells + rows)) says so, if it has any."""
+    ``chance`` (children x (cells + rows)) says so, if it has any. ``slack`` (children x rows): what rows may lack; and
+    what every row adds is put into ``push``."""
     children, cells = x.shape
-    slope, sums, every, wrong = np.empty(cells), np.zeros(program.number), np.arange(cells), 0
+    slope, sums, every, wrong = np.empty(cells), np.empty(program.first + side.shape[1] + 1), np.arange(cells), 0
     for c in range(children):
-        _slope(program, x[c], c, np.flatnonzero(free[c]), every, push[c], sums, slope)
-        most, strongest = np.abs(x[c]).max(), program.unit[c].max()
+        index = np.flatnonzero(free[c])
+        _slope(program, x[c], c, index, every, side[c], weight[c], others[c], sums, push[c], slope)
+        most, strongest, answers = np.abs(x[c]).max(), program.unit[c].max(), sums[program.first :]
+        g, units, allowed, total = program.g[c], program.unit[c], program.allowed[c], program.total
         for k in range(cells):
-            if not program.allowed[c, k]:
+            if not allowed[k]:
                 continue
-            unit = program.unit[c, k]
+            unit = units[k]
             if free[c, k]:
                 # A cell shares the rounding of its siblings' sum.
-                largest = max(most, program.total[k]) if program.tied else most
+                largest = max(most, total[k])
                 is_wrong = x[c, k] * unit < least_kept - _ROUNDING * largest * unit
             else:
-                terms = abs(program.g[c, k]) + abs(multiplier[k]) + unit * unit * most
+                terms = abs(g[k]) + abs(multiplier[k]) + unit * unit * most
                 is_wrong = slope[k] - multiplier[k] < -sign * unit - _ROUNDING * terms
             if is_wrong:
                 wrong += 1
@@ -496,13 +500,16 @@ def _change_minds(
                 to = 0 if push[c, h] < -least else -1
             elif to == 1:
                 to = 0 if push[c, h] > least else 1
-            elif to == 0 and answers[c, h] < program.low[c, h] - slack[c, h]:
+            elif to == 0 and answers[h] < program.low[c, h] - slack[c, h]:
                 to = -1
-            elif to == 0 and answers[c, h] > program.high[c, h] + slack[c, h]:
+            elif to == 0 and answers[h] > program.high[c, h] + slack[c, h]:
                 to = 1
             if to != side[c, h]:
                 wrong += 1
                 if len(chance) == 0 or chance[c, cells + h] < _SOME:
+                    # A row that is held from now on is pushed by its weight alone.
+                    bound = program.high[c, h] if to > 0 else program.low[c, h]
+                    push[c, h] = weight[c] * (bound - answers[h]) if to != 0 else 0.0
                     side[c, h] = to
                     others[c, h] = 0.0
                     stale[c] = True
@@ -527,37 +534,34 @@ def solve_linked(program: Any, generator: Any) -> tuple[Any, Any, Any, int, int]
     children, cells = program.g.shape
     x, multiplier, others = np.zeros_like(program.g), np.zeros(cells), np.zeros_like(program.low)
     free, side = program.allowed.copy(), np.zeros(others.shape, np.int8)
-    largest = np.empty(children)
+    rows, largest = others.shape[1], np.empty(children)
     for c in range(children):
         largest[c] = program.unit[c].max() ** 2
-        for h in range(others.shape[1]):
+        for h in range(rows):
             side[c, h] = 2 if program.low[c, h] == program.high[c, h] else 0
-    push, answers, slack = np.empty_like(others), np.empty_like(others), np.empty_like(others)
+    push, slack = np.empty_like(others), np.empty_like(others)
     equations, stale = _no_equations(children), np.ones(children, np.bool_)
     heavy, stage, lacked, fewest, patience = _WEIGHT, 0, np.inf, np.iinfo(np.int64).max, _PATIENCE
     weight = heavy * largest
     for rounds in range(1, _MOST_ROUNDS + 1):
-        sign, last = _SIGNS[stage], stage == len(_SIGNS) - 1
+        sign, last, tired = _SIGNS[stage], stage == len(_SIGNS) - 1, patience == 0
         if not _refresh(program, free, side, weight, stale, equations):
             return x, multiplier, others, SINGULAR, rounds
         _solve_free(program, equations, free, side, weight, others, sign, x, multiplier)
-        _row_answers(program, x, free, answers, slack)
-        _pushes(program, answers, side, weight, others, push)
         for c in range(children):
-            for h in range(others.shape[1]):
-                # What a row lacks is a multiplier times its weight; its terms are large where it is 0.
-                slack[c, h] = sign / np.sqrt(largest[c]) * _WEIGHT / heavy + _ROUNDING * slack[c, h]
-        tired = patience == 0
-        chance = generator.random((children, cells + others.shape[1])) if tired and last else np.empty((0, 0))
+            _slacks(program, x[c], c, equations[c][0], slack[c])
+            for h in range(rows):
+                # What a row lacks is a multiplier times its weight.
+                slack[c, h] += sign / np.sqrt(largest[c]) * _WEIGHT / heavy
+        chance = generator.random((children, cells + rows)) if tired and last else np.empty((0, 0))
         least_kept = _SMALL if rounds == 1 and program.tied and cells > _FEW else -sign
         wrong = _change_minds(
-            program, x, multiplier, push, answers, slack, weight, sign, least_kept, chance, free, side, others, stale
+            program, x, multiplier, weight, slack, sign, least_kept, chance, free, side, others, push, stale
         )
         if wrong == 0 or (tired and not last):
             lacks = 0.0
-            _pushes(program, answers, side, weight, others, push)
             for c in range(children):
-                for h in range(others.shape[1]):
+                for h in range(rows):
                     if side[c, h] != 0:
                         lacks = max(lacks, abs(push[c, h] - others[c, h]) / weight[c] / slack[c, h])
             others[:] = push
