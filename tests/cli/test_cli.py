@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
+from inspect import getdoc
 from pathlib import Path
 
 import pytest
 
 from support.command import topdown_command
 from support.places import REPOSITORY, RUN_TOML, Command
+from topdown.cli.app import app
 
 
 @pytest.fixture
@@ -187,6 +190,19 @@ def test_help_teaches(main) -> None:  # type: ignore[no-untyped-def]
     for words in ("FILE", "--output", "--quiet", "--verbose", "release.parquet", "Noise is drawn once"):
         assert words in " ".join(out.split())
     assert "No noise is drawn" in " ".join(main("check", "--help")[1].split())
+
+
+def test_help_shows_the_sections_that_it_names(main) -> None:  # type: ignore[no-untyped-def]
+    """A name in brackets is taken for a style unless it is escaped, and is not shown."""
+    named = 0
+    for command in app.registered_commands:
+        text = getdoc(command.callback)
+        sections = re.findall(r"\[[a-z._]+\]", (text or "").replace("\\", ""))
+        if sections:
+            shown = main(command.name or command.callback.__name__, "--help")[1]
+            assert [section for section in sections if section not in shown] == [], command.name
+            named += len(sections)
+    assert named > 5
 
 
 def test_version(main) -> None:  # type: ignore[no-untyped-def]

@@ -38,7 +38,7 @@ def run(
     non-negative), release.parquet and release.csv (whole counts that add up), geography.parquet (every unit and its
     parent) and manifest.json. Noise is drawn once: after an interruption, the same command continues the run.
 
-    Of two linked tables (a section [link]) public/ has a folder for each, and link.json: see docs/households.md.
+    Of two linked tables (a section \\[link]) public/ has a folder for each, and link.json: see docs/households.md.
 
     A large release of several queries is made in parts, with little memory, on one computer or several: see
     docs/cluster.md.
