@@ -18,7 +18,6 @@ import io
 import resource
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +173,7 @@ def main(path: Path, counties: list[str], *, is_tied: bool) -> None:
     descent = SupportDescent(
         geography.tree, DHC_PERSONS, DHC_PERSONS.possible_cells(), asked, rounding_named("nearest"), tied
     )
-    with ThreadPoolExecutor(2) as pool:
-        found = descend_on_supports(descent, KeyedSource(bytes(32)), pool)
+    found = descend_on_supports(descent, KeyedSource(bytes(32)), 2)
     print(
         f"{time.perf_counter() - begin:.1f} s, {time.process_time() - used:.1f} s of processors, measuring "
         f"{asked.seconds:.1f} s; {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GB at most"

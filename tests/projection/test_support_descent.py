@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -56,11 +55,11 @@ def asked(counts: td.Counts, **options: Any) -> AskedMeasurements:
     return AskedMeasurements(counts, plan(**options), KEY)
 
 
-def made(counts: td.Counts, measurements: Any, executor: Any = None, tied: Tied | None = None) -> OnSupports:
+def made(counts: td.Counts, measurements: Any, tied: Tied | None = None, workers: int = 1) -> OnSupports:
     descent = SupportDescent(
         counts.geography.tree, SCHEMA, SCHEMA.possible_cells(), measurements, rounding_named("nearest"), tied
     )
-    return descend_on_supports(descent, KeyedSource(bytes(32)), executor)
+    return descend_on_supports(descent, KeyedSource(bytes(32)), workers)
 
 
 class Everything:
@@ -113,8 +112,20 @@ def test_the_release_is_the_same_with_all_answers_drawn_before_in_another_order_
     counts = populated(2)
     lazily = made(counts, asked(counts))
     assert same(lazily, made(counts, Everything(counts, asked(counts))))
-    with ThreadPoolExecutor(2) as pool:
-        assert same(lazily, made(counts, asked(counts), pool))
+    assert same(lazily, made(counts, asked(counts), workers=2))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_release_is_the_same_where_threads_share_families(monkeypatch: pytest.MonkeyPatch, tied: bool) -> None:
+    counts = populated(2)
+    held = published(counts, "adult * race") if tied else None
+    monkeypatch.setattr(support_family, "DENSE_CELLS", 0)
+    alone = made(counts, asked(counts), held)
+    monkeypatch.setattr(support_family, "_SHARED", 0)
+    shared = list[int]()
+    monkeypatch.setattr(support_family, "available_workers", lambda: shared.append(1) or 3)
+    assert same(alone, made(counts, asked(counts), held, workers=2))
+    assert shared
 
 
 def test_what_is_listed_as_touched_is_all_that_was_asked_for_and_makes_the_release_again() -> None:

@@ -112,8 +112,8 @@ def solved_on_supports(
     possible = schema.possible_cells() if cells is None else cells
     descent = SupportDescent(geography.tree, schema, possible, asked, rounding_named("nearest"), tied)
     try:
-        with stages.stage("measuring and solving"), thread_pool(workers) as pool:
-            found = descend_on_supports(descent, ties.spawn("supports"), pool)
+        with stages.stage("measuring and solving"):
+            found = descend_on_supports(descent, ties.spawn("supports"), workers)
     except Contradiction as unsolved:
         raise ProjectionError(f"{geography.describe(unsolved.node)}: {unsolved}; please report this") from None
     options = config.projection

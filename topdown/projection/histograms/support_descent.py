@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.machine.parallel import map_ordered
+from topdown.machine.parallel import map_ordered, thread_pool
 from topdown.measurements.touched import TouchedAnswers
 from topdown.noise import KeyedSource
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate, Residuals, certify
@@ -155,9 +155,11 @@ class SupportDescent:
                     f"solved only where it is measured: give {DETAILED!r} a share there"
                 )
 
-    def family(self, index: int, nodes: slice, above: Sparse | None) -> tuple[SupportFamily, list[TouchedAnswers]]:
-        """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``; and
-        the answers that it asks for."""
+    def family(
+        self, index: int, nodes: slice, above: Sparse | None, threads: Executor | None = None
+    ) -> tuple[SupportFamily, list[TouchedAnswers]]:
+        """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``,
+        which ``threads`` solve; and the answers that it asks for."""
         cells, held = self.cells if above is None else above.cells, None
         if self.tied is not None:
             groups, group = np.unique(self.tied.query.answers_of(cells), return_inverse=True)
@@ -182,7 +184,8 @@ class SupportDescent:
             said.append(values)
             precision.append(1.0 / variance)
         joined = np.stack(places) if places else np.zeros((0, len(cells)), np.int32)
-        return SupportFamily(cells, joined, said, np.array(precision), single, own, total, held), touched
+        precise = np.array(precision)
+        return SupportFamily(cells, joined, said, precise, single, own, total, held, threads=threads), touched
 
 
 def _narrow(values: IntArray) -> npt.NDArray[np.signedinteger[Any]]:
@@ -193,25 +196,27 @@ def _narrow(values: IntArray) -> npt.NDArray[np.signedinteger[Any]]:
 _Solved = tuple[list[Sparse], Residuals, Programs, list[TouchedAnswers]]
 
 
-def descend_on_supports(descent: SupportDescent, ties: KeyedSource, executor: Executor | None = None) -> OnSupports:
+def descend_on_supports(descent: SupportDescent, ties: KeyedSource, workers: int | None = None) -> OnSupports:
     """Whole histograms of all nodes, family by family from the root.
 
-    ``ties``: under whose key every family has a stream of its own, which breaks the ties of rounding. ``executor``:
-    threads that work on families; the result is the same. Raises `Contradiction` naming the family's first node where
-    a program is not solved.
+    ``ties``: under whose key every family has a stream of its own, which breaks the ties of rounding. ``workers``:
+    threads, by default one per processor; the result is the same. Raises `Contradiction` naming the family's first node
+    where a program is not solved.
     """
     tree = descent.tree
     exact = () if descent.tied is None else (descent.tied.query,)
-    solve = partial(_family, descent, ties, chain(descent.schema, exact))
-    levels = [[solve(0, (slice(0, 1), None))]]
-    for index in range(1, tree.n_levels):
-        above = [node for family in levels[-1] for node in family[0]]
-        families = tree.families(index - 1)
-        tasks = [
-            (slice(int(start), int(start + size)), parent)
-            for parent, start, size in zip(above, families.starts, families.sizes, strict=True)
-        ]
-        levels.append(list(map_ordered(partial(solve, index), tasks, executor)))
+    # Families wait for threads of their own, since those that work on families may all be waiting.
+    with thread_pool(workers) as executor, thread_pool(workers) as threads:
+        solve = partial(_family, descent, ties, chain(descent.schema, exact), threads)
+        levels = [[solve(0, (slice(0, 1), None))]]
+        for index in range(1, tree.n_levels):
+            above = [node for family in levels[-1] for node in family[0]]
+            families = tree.families(index - 1)
+            tasks = [
+                (slice(int(start), int(start + size)), parent)
+                for parent, start, size in zip(above, families.starts, families.sizes, strict=True)
+            ]
+            levels.append(list(map_ordered(partial(solve, index), tasks, executor)))
     every = [family for level in levels for family in level]
     variances = [variance for index in range(tree.n_levels) for variance in descent.asked.queries(index).values()]
     residuals = Residuals.together([family[1] for family in every])
@@ -225,14 +230,19 @@ def descend_on_supports(descent: SupportDescent, ties: KeyedSource, executor: Ex
 
 
 def _family(
-    descent: SupportDescent, ties: KeyedSource, groups: list[Query], index: int, task: tuple[slice, Sparse | None]
+    descent: SupportDescent,
+    ties: KeyedSource,
+    groups: list[Query],
+    threads: Executor | None,
+    index: int,
+    task: tuple[slice, Sparse | None],
 ) -> _Solved:
     nodes, above = task
     count = nodes.stop - nodes.start
     if above is not None and not len(above.cells):
         nothing = Sparse(np.zeros(0, np.int64), np.zeros(0))
         return [nothing] * count, residuals_of_nothing(count, 1), Programs(0, 0, 0, 0), []
-    family, touched = descent.family(index, nodes, above)
+    family, touched = descent.family(index, nodes, above, threads)
     try:
         solved, lacking = family.solve()
     except ProjectionError as error:

@@ -10,9 +10,11 @@ with sums of 0 (Gould, Hribar, Nocedal 2001).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ import numpy.typing as npt
 
 from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray, IntArray
+from topdown.machine.parallel import available_workers, do_all
 from topdown.projection.check.certificate import Residuals
 from topdown.projection.conditions import Rows
 from topdown.projection.histograms.families import Family, Solved, optimality_of, solve_compiled, without_rounding
@@ -46,12 +49,23 @@ which are free depends on what is left, and the rest would change sides again.""
 
 _MOST_STEPS, _MOST_REFINEMENTS = 2000, 5
 
-_NEAR, _SLOWLY, _MOST_MOVES = 1e-2, 0.8, 40
-"""What a sum that is to be nearly right may lack, in units of the noise; the part of what was lacking before at which
-all are made more precise; and how often their multipliers are moved at most."""
+_NEAR = ((1.0, 40, _ROUGH), (1e-2, _MOST_ROUNDS, _ROUGH + 1))
+"""What sums that are to be nearly right may lack, in units of the noise, before they are held exactly; in how many
+rounds a solution should be found from there, or what is nearer is tried; and to which stage the equations are solved
+until then."""
+
+_LARGE = 200_000
+"""Variables from which on it pays to try where sums are not so near yet: small families go in circles more often."""
+
+_SLOWLY, _MOST_MOVES = 0.8, 40
+"""At which part of what was lacking before the sums are made more precise; and how often their multipliers are moved at
+most."""
 
 _SOME = 0.3
 """Which part of the cells with a wrong sign changes sides where all of them make no progress."""
+
+_SHARED = 50_000
+"""With more entries that are not 0 than this threads share the children of a family."""
 
 _COARSE_ANSWERS = 256
 """A query of at most so many answers is coarse."""
@@ -92,6 +106,7 @@ class SupportFamily:
         total: the parent's histogram (cells,), None for a root.
         held: sums of cells that are known exactly, None where there are none.
         possible: the cells (children x cells) in which a child can have records, None where the ``held`` sums say so.
+        threads: share the children of a large family; None for one.
     """
 
     cells: IntArray
@@ -103,6 +118,7 @@ class SupportFamily:
     total: FloatArray | None
     held: HeldSums | None = None
     possible: npt.NDArray[np.bool_] | None = None
+    threads: Executor | None = None
 
     @cached_property
     def g(self) -> FloatArray:
@@ -127,9 +143,21 @@ class SupportFamily:
         """P x (entries,) of an x that is 0 elsewhere, as `support_kernel.apply_queries` takes it."""
         from topdown.projection.histograms.support_kernel import apply_queries
 
-        found = np.empty_like(x)
-        apply_queries(x, starts, cells, *self._by_cell, self.precision, self.single, found)
+        found, own = np.empty_like(x), (*self._by_cell, self.precision, self.single)
+
+        def part(first: int, end: int) -> None:
+            apply_queries(x, starts[first : end + 1], cells, *own, found)
+
+        self.in_parts(part, starts)
         return found
+
+    def in_parts(self, part: Callable[[int, int], None], entries: IntArray) -> None:
+        """Call ``part`` with the first of some children, or groups, and the one after the last, for all of them, which
+        begin at these ``entries`` (all + 1,): in threads, where there are many."""
+        count = available_workers() if self.threads is not None and entries[-1] > _SHARED else 1
+        cuts = np.searchsorted(entries, np.linspace(0, entries[-1], count + 1)[1:-1])
+        bounds = [0, *cuts.tolist(), len(entries) - 1]
+        do_all(lambda at: part(*at), pairwise(bounds), self.threads if count > 1 else None)
 
     @cached_property
     def _sizes(self) -> IntArray:
@@ -323,15 +351,20 @@ class _Space:
             allowed = self.family.allowed
             shift_multipliers(slope, self.free, allowed, self.by_group, self.bounds, of_cell, of_group)
 
-    def centred(self, vector: FloatArray) -> FloatArray:
-        """The part of ``vector`` in this space; it may be written into."""
-        from topdown.projection.histograms.support_kernel import centre
+    def centre(self, vector: FloatArray) -> None:
+        """Leave of ``vector`` the part in this space."""
+        from topdown.projection.histograms.support_kernel import centre, centre_groups
 
         if self.family.held is not None and self.family.total is not None:
-            return vector - self._spread(*self.multipliers(vector))
-        if len(self.known):
+            children, order, ends, bounds, factors, kept = self.equations
+
+            def part(first: int, end: int) -> None:
+                some = slice(first, end)
+                centre_groups(vector, children, order, ends, bounds[first : end + 1], factors[some], kept[some])
+
+            self.family.in_parts(part, ends[bounds])
+        elif len(self.known):
             centre(vector, self.sum_of, self.count)
-        return vector
 
     def moved(self, x: FloatArray) -> FloatArray:
         """``x`` (children x cells) on the free cells, changed as little as gives it the sums that are known."""
@@ -371,19 +404,27 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
     `ProjectionError` where it does not end."""
     if family.held is None or family.total is None:
         return _active_set(family, _begin(family), range(len(_LEFT)))
-    return _active_set(family, _nearly(family, family.held), range(_ROUGH, len(_LEFT)))
+    failed = ProjectionError("a family's program was not solved")
+    for x, rounds in _nearer(family, family.held):
+        try:
+            return _active_set(family, x, range(_ROUGH, len(_LEFT)), rounds)
+        except ProjectionError as error:
+            failed = error
+    raise failed
 
 
-def _nearly(family: SupportFamily, held: HeldSums) -> FloatArray:
-    """A solution (children x cells) whose held sums are nearly right, by the method of multipliers (Hestenes, Powell
-    1969): they are answers like others, precise ones, and what they lack is added to what they are said to be.
+def _nearer(family: SupportFamily, held: HeldSums) -> Iterator[tuple[FloatArray, int]]:
+    """Solutions (children x cells) whose held sums are nearly right, and in how many rounds one should be found from
+    there, by the method of multipliers (Hestenes, Powell 1969): the sums are answers like others, precise ones, and
+    what they lack is added to what they are said to be.
 
     Held exactly from the beginning, sums of children and of groups leave so little open that an active set goes round
-    in circles.
+    in circles. From far away it mostly does not, and where it does what is nearer takes longer.
     """
     answers = np.concatenate([family.answers, held.group[None].astype(np.int32)])
     x, multipliers = _begin(family), np.zeros(held.sums.shape)
     precise, heavier, before = family.diagonal, 2.0, np.inf
+    wanted = 0 if family.own.size > _LARGE else len(_NEAR) - 1
     for step in range(_MOST_MOVES):
         program = replace(
             family,
@@ -393,8 +434,9 @@ def _nearly(family: SupportFamily, held: HeldSums) -> FloatArray:
             held=None,
             possible=family.allowed,
         )
+        near, rounds, stages = _NEAR[wanted]
         try:
-            x = _active_set(program, x, range(min(step, 1), _ROUGH + 1)).x
+            x = _active_set(program, x, range(min(step, 1), stages)).x
         except ProjectionError:
             if heavier == 1:
                 raise
@@ -402,22 +444,26 @@ def _nearly(family: SupportFamily, held: HeldSums) -> FloatArray:
             continue
         lacks = np.where(held.sums > 0, held.sums - held.of(x), 0.0)
         worst = float(np.abs(lacks).max(initial=0.0)) * np.sqrt(family.diagonal)
-        if worst <= _NEAR:
-            break
+        if worst <= near:
+            yield x, rounds
+            wanted += 1
+        if wanted == len(_NEAR):
+            return
         multipliers += precise * lacks
         if worst > _SLOWLY * before:
             precise *= heavier
         before = worst
-    return x
+    yield x, _MOST_ROUNDS  # as near as it was possible
 
 
-def _active_set(family: SupportFamily, x: FloatArray, stages: range) -> Solved:
-    """The solution of the equations of the last of the ``stages`` of `_LEFT`, sought from ``x`` on."""
+def _active_set(family: SupportFamily, x: FloatArray, stages: range, most_rounds: int = _MOST_ROUNDS) -> Solved:
+    """The solution of the equations of the last of the ``stages`` of `_LEFT`, sought from ``x`` on. Raises
+    `ProjectionError` where it is not found in so many rounds."""
     g, tied, allowed = family.g, family.total is not None, family.allowed
     unit, scale = np.sqrt(family.diagonal), float(np.abs(g).max(initial=1.0))
     free, generator = allowed & (x > 0), np.random.default_rng(0)
     fewest, patience, stage, rounds = np.iinfo(np.int64).max, _PATIENCE, stages[0], 0
-    while rounds < _MOST_ROUNDS:
+    while rounds < most_rounds:
         rounds += 1
         space = _Space(family, free)
         begun = space.moved(x)
@@ -440,9 +486,9 @@ def _active_set(family: SupportFamily, x: FloatArray, stages: range) -> Solved:
         terms = np.abs(g) + np.abs(pushed) + family.diagonal * most
         wrong |= allowed & ~free & (cost < -slack * unit - _ROUNDING * terms)
         count = int(np.count_nonzero(wrong))
-        if count == 0 and stage == stages[-1]:
-            return Solved(without_rounding(x, family.total), sums, of_group, rounds)
         if count == 0 or (stage < _ROUGH and count <= _HARDLY_ANY * np.count_nonzero(free)):
+            if stage == stages[-1]:
+                return Solved(without_rounding(x, family.total), sums, of_group, rounds)
             stage, fewest, patience = stage + 1, np.iinfo(np.int64).max, _PATIENCE
         elif count < fewest:
             fewest, patience = count, _PATIENCE
@@ -454,7 +500,7 @@ def _active_set(family: SupportFamily, x: FloatArray, stages: range) -> Solved:
         free = free ^ wrong
         if tied:
             free |= allowed & ~free.any(axis=0)
-    raise ProjectionError(f"a family's program was not solved in {_MOST_ROUNDS} rounds")
+    raise ProjectionError(f"a family's program was not solved in {most_rounds} rounds")
 
 
 def _begin(family: SupportFamily) -> FloatArray:
@@ -491,7 +537,9 @@ def _equations(space: _Space, g: FloatArray, x: FloatArray, enough: float) -> Fl
 
     nearly, steps = space.family.nearly_inverse(space.cells), 0
     for _ in range(_MOST_REFINEMENTS):  # afresh, since the steps' rounding adds up
-        lacks = space.centred(g - times(x))
+        lacks = g - times(x)
+        for _ in range(2):  # the second time what rounding left
+            space.centre(lacks)
         if np.abs(lacks).max(initial=0.0) <= enough:
             break
         towards = nearly(lacks).copy()
@@ -500,7 +548,8 @@ def _equations(space: _Space, g: FloatArray, x: FloatArray, enough: float) -> Fl
             turned = times(towards)
             length = size / _product(towards, turned)
             x = x + length * towards
-            lacks = space.centred(lacks - length * turned)
+            lacks -= length * turned
+            space.centre(lacks)
             changed = nearly(lacks)
             size, last = _product(lacks, changed), size
             towards = changed + size / last * towards

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from topdown.machine.compiled import compiled
-from topdown.projection.histograms.family_kernel import factor, invert, substitute
+from topdown.projection.histograms.family_kernel import factor, invert
 
 _NOTHING = 1e-14
 """What rounding leaves of a slope, as a part of it."""
@@ -112,6 +112,51 @@ def factor_groups(children: Any, order: Any, ends: Any, bounds: Any, factors: An
 
 
 @compiled
+def _substitute(lower: Any, kept: Any, vector: Any) -> None:
+    """Solve with a `factor`, in place; only children that are ``kept`` are not 0, and few of them are."""
+    found = np.empty(len(kept))
+    for i in range(len(kept)):
+        row, left = lower[kept[i]], vector[kept[i]]
+        for j in range(i):
+            left -= row[kept[j]] * found[j]
+        found[i] = left / row[kept[i]]
+    vector[:] = 0.0
+    for i in range(len(kept) - 1, -1, -1):
+        row = lower[kept[i]]
+        found[i] /= row[kept[i]]
+        for j in range(i):
+            found[j] -= row[kept[j]] * found[i]
+        vector[kept[i]] = found[i]
+
+
+@compiled
+def _fit_group(
+    g: int,
+    sums: Any,
+    right: Any,
+    children: Any,
+    order: Any,
+    ends: Any,
+    bounds: Any,
+    factors: Any,
+    kept: Any,
+    of_cell: Any,
+) -> None:
+    """`fit` for one group: ``right`` (children,) has the answers before and b after."""
+    for k in range(bounds[g], bounds[g + 1]):
+        count = ends[k + 1] - ends[k]
+        for i in range(ends[k], ends[k + 1]):
+            right[children[order[i]]] -= sums[k] / count
+    _substitute(factors[g], np.flatnonzero(kept[g]), right)
+    for k in range(bounds[g], bounds[g + 1]):
+        left = sums[k]
+        for i in range(ends[k], ends[k + 1]):
+            left -= right[children[order[i]]]
+        if ends[k + 1] > ends[k]:
+            of_cell[k] += left / (ends[k + 1] - ends[k])
+
+
+@compiled
 def fit(
     sums: Any,
     answers: Any,
@@ -130,18 +175,26 @@ def fit(
     right = np.empty(len(answers))
     for g in range(len(bounds) - 1):
         right[:] = answers[:, g]
-        for k in range(bounds[g], bounds[g + 1]):
-            count = ends[k + 1] - ends[k]
-            for i in range(ends[k], ends[k + 1]):
-                right[children[order[i]]] -= sums[k] / count
-        substitute(factors[g], kept[g], right)
+        _fit_group(g, sums, right, children, order, ends, bounds, factors, kept, of_cell)
         of_group[:, g] += right
+
+
+@compiled
+def centre_groups(x: Any, children: Any, order: Any, ends: Any, bounds: Any, factors: Any, kept: Any) -> None:
+    """Subtract from the entries ``x`` the a_k + b_cg that has the sums of ``x``, as `fit` finds them."""
+    right, sums, of_cell = np.empty(factors.shape[1]), np.empty(len(ends) - 1), np.zeros(len(ends) - 1)
+    for g in range(len(bounds) - 1):
+        right[:] = 0.0
         for k in range(bounds[g], bounds[g + 1]):
-            left = sums[k]
+            sums[k] = 0.0
             for i in range(ends[k], ends[k + 1]):
-                left -= right[children[order[i]]]
-            if ends[k + 1] > ends[k]:
-                of_cell[k] += left / (ends[k + 1] - ends[k])
+                own = x[order[i]]
+                sums[k] += own
+                right[children[order[i]]] += own
+        _fit_group(g, sums, right, children, order, ends, bounds, factors, kept, of_cell)
+        for k in range(bounds[g], bounds[g + 1]):
+            for i in range(ends[k], ends[k + 1]):
+                x[order[i]] -= of_cell[k] + right[children[order[i]]]
 
 
 @compiled
