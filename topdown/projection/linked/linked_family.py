@@ -5,7 +5,7 @@ answer of a query, or in none) and their precisions w_cq,
 
     min  sum_c sum_q 1/2 w_cq |B_q x_c - y_cq|^2   s.t.  sum_c x_c = X,  x >= 0,  low_c <= rows x_c <= high_c:
 
-the family's program of histograms, whose engine and certificate it shares. The rows are those of the members of
+the family's program of histograms, whose certificate it shares. The rows are those of the members of
 households (`topdown.linked.member_groups`), the number of units, where it is public, and a facility's persons.
 """
 
