@@ -82,23 +82,6 @@ of that the certificate would just not hold."""
 _MOST_PASSES = 100
 """So many updates of the multipliers of held rows before the rows count as contradictory."""
 
-_FAST = 10.0
-"""By which part what held rows lack should fall when their multipliers are moved by what is missing alone; where it
-falls less, the sums nearly determine a row, and conjugate gradients move them."""
-
-_MOST_STEPS = 60
-"""Steps of conjugate gradients at most that move the multipliers of the held rows at a time."""
-
-_SETTLED = 1e-20
-"""What may be left of what held rows lack, squared, as a part of what they lacked."""
-
-_SETTLED_ENOUGH = 1e-6
-"""The same for what is worth moving them: rows that contradict each other are never settled."""
-
-_FLAT = 1e-12
-"""The curvature along a step of the rows' multipliers, as a part of the largest there can be, below which what the rows
-lack cannot be had: their free cells are determined without them."""
-
 _NEARLY = 1e4
 """The residual of held rows that is accepted, in units of the tolerance, where it no longer falls."""
 
@@ -502,85 +485,6 @@ def _restore_sums(responses: Any, matrix: Any, kept: Any, step: Any, change: Any
 
 
 @compiled
-def _settle_rows(
-    tied: bool,
-    rows: Any,
-    side: Any,
-    low: Any,
-    high: Any,
-    weights: Any,
-    responses: Any,
-    matrix: Any,
-    kept: Any,
-    x: Any,
-    others: Any,
-) -> None:
-    """Move the multipliers ``others`` of the held rows until ``x``, which belongs to them, is to lack nothing.
-
-    What is missing is linear in them: conjugate gradients, of which the first direction is that of the method of
-    multipliers. One step of that would leave a row as it is that the sums nearly determine.
-    """
-    (children, cells), count = x.shape, len(rows)
-    missing, step = np.zeros((children, count)), np.zeros((children, count))
-    change, own, sums = np.empty((children, cells)), np.empty(cells), np.empty(cells)
-    size, held = 0.0, 0
-    for c in range(children):
-        for j in range(count):
-            if side[c, j] != 0:
-                held += 1
-                lacks = high[c, j] if side[c, j] > 0 else low[c, j]
-                for k in range(cells):
-                    if rows[j, k]:
-                        lacks -= x[c, k] * rows[j, k]
-                missing[c, j] = lacks
-                step[c, j] = weights[c] * lacks
-                size += weights[c] * lacks * lacks
-    first, moved = size, np.zeros((children, count))
-    for _ in range(min(_MOST_STEPS, held)):
-        if size <= _SETTLED * first:
-            break
-        change[:, :] = 0.0
-        for c in range(children):
-            index, _, inverse, _ = responses[c]
-            own[:] = 0.0
-            for j in range(count):
-                if step[c, j] != 0:
-                    for k in range(len(index)):
-                        own[k] += step[c, j] * rows[j, index[k]]
-            _add_product(inverse, own, index, change[c])
-        if tied:
-            sums[:] = 0.0
-            _restore_sums(responses, matrix, kept, sums, change)
-        curved, length = 0.0, 0.0
-        for c in range(children):
-            for j in range(count):
-                if side[c, j] != 0:
-                    found = 0.0
-                    for k in range(cells):
-                        if rows[j, k]:
-                            found += change[c, k] * rows[j, k]
-                    curved += found * step[c, j]
-                    length += step[c, j] * step[c, j] / weights[c]
-        if curved <= _FLAT * length:
-            break
-        part, last, size = size / curved, size, 0.0
-        for c in range(children):
-            for j in range(count):
-                if side[c, j] != 0:
-                    moved[c, j] += part * step[c, j]
-                    for k in range(cells):
-                        if rows[j, k]:
-                            missing[c, j] -= part * change[c, k] * rows[j, k]
-                    size += weights[c] * missing[c, j] * missing[c, j]
-        for c in range(children):
-            for j in range(count):
-                if side[c, j] != 0:
-                    step[c, j] = weights[c] * missing[c, j] + size / last * step[c, j]
-    if size <= _SETTLED_ENOUGH * first:
-        others += moved
-
-
-@compiled
 def _solve_free(
     tied: bool,
     total: Any,
@@ -909,7 +813,7 @@ def solve_family(
             return x, multiplier, others, SINGULAR, 0
         _give_back(allowed, free, stale)
     rounds, passes, fewest, patience = 0, 0, np.iinfo(np.int64).max, _PATIENCE
-    idle, least, quiet, wanted, hoped, before = 0, np.inf, 0, 1, np.inf, others
+    idle, least = 0, np.inf
     while passes < _MOST_PASSES:
         if rounds % (_MOST_ROUNDS + 1) == _MOST_ROUNDS:
             if not tied:
@@ -958,29 +862,15 @@ def solve_family(
                     if side[c, j] != 0:
                         missing = max(missing, abs(push[j] - others[c, j]) / weights[c] / slack)
             # Where rounding keeps it from falling the certificate decides whether it is good enough.
-            idle, slow = 0 if missing < least / 2 else idle + 1, missing > least / _FAST
+            idle = 0 if missing < least / 2 else idle + 1
             least = min(least, missing)
             if missing <= 1 or (idle > _PATIENCE and missing < _NEARLY):
                 return x, multiplier, _all_pushes(x, rows, side, low, high, weights, others), SOLVED, rounds
-            quiet += 1
-            if missing > hoped:
-                # What was tried changed minds to no good: back to the way that is sure to end.
-                others[:, :] = before
-                hoped, least, idle = np.inf, np.inf, 0
-            elif slow and quiet > wanted:
-                # Each time it is waited longer for minds to be steady.
-                before, hoped = _all_pushes(x, rows, side, low, high, weights, others), missing
-                _settle_rows(tied, rows, side, low, high, weights, responses, matrix, kept, x, others)
-                quiet, wanted = 0, 2 * wanted
-            else:
-                hoped = np.inf
-                others[:, :] = _all_pushes(x, rows, side, low, high, weights, others)
-        else:
-            quiet = 0
-            if wrong < fewest:
-                fewest, patience = wrong, _PATIENCE
-            elif patience > 0:
-                patience -= 1
+            others[:, :] = _all_pushes(x, rows, side, low, high, weights, others)
+        elif wrong < fewest:
+            fewest, patience = wrong, _PATIENCE
+        elif patience > 0:
+            patience -= 1
         if tied:
             _give_back(allowed, free, stale)
     return x, multiplier, others, GIVEN_UP, rounds
