@@ -17,10 +17,12 @@ from topdown.linked.record_faults import record_faults
 from topdown.linked.universe import LinkedQuery, PublicFigures
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
-from topdown.projection.check.cross_checks import families_again
-from topdown.projection.histograms.families import Sparse
+from topdown.projection.check.certificate import Residuals
+from topdown.projection.check.cross_checks import cross_check_families, families_again
+from topdown.projection.histograms.families import Solved, Sparse
 from topdown.projection.invariants import Contradiction
 from topdown.projection.linked.linked_descent import LinkedFamilies, LinkedProgram, LinkedSolution, linked_down
+from topdown.projection.linked.linked_family import LinkedFamily
 from topdown.projection.method import method_named
 
 UNIVERSE = census(races=2, ages=2)
@@ -78,6 +80,22 @@ def test_families_are_solved_again_beneath_whole_parents(solved: tuple[LinkedPro
     check = families_again(LinkedFamilies(program), method_named("top-down"), histograms, "CLARABEL", TIES)
     assert check.agrees
     assert check.nodes > 1
+
+
+def test_what_is_compared_with_another_solver_is_what_the_release_was_made_of(
+    solved: tuple[LinkedProgram, LinkedSolution], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, solution = solved
+    histograms = [Sparse(cells, counts.astype(np.float64)) for cells, counts in solution.nodes]
+    right = LinkedFamily.solve
+
+    def off(family: LinkedFamily) -> tuple[Solved, Residuals]:
+        found, residuals = right(family)
+        return found._replace(x=found.x + 0.5), residuals
+
+    monkeypatch.setattr(LinkedFamily, "solve", off)
+    check = cross_check_families(LinkedFamilies(program), method_named("top-down"), histograms, solver="CLARABEL")
+    assert not check.agrees
 
 
 def test_units_need_not_be_public() -> None:

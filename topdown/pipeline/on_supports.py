@@ -25,7 +25,7 @@ from topdown.pipeline.derive import Drawn, Projected, say_output, write_made
 from topdown.privacy.plan import Plan
 from topdown.projection.check.certificate import require_certificate
 from topdown.projection.check.cross_checks import CrossCheck, families_again
-from topdown.projection.histograms.families import Family, Sparse
+from topdown.projection.histograms.families import Family, Solved, Sparse
 from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.histograms.support_descent import Asked, SupportDescent, Tied, descend_on_supports
 from topdown.projection.histograms.whole import WholeProjection
@@ -155,6 +155,9 @@ class _Stated:
 
     def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
         return self.descent.family(index, nodes, above)[0].program()
+
+    def solved(self, index: int, nodes: slice, above: Sparse | None) -> Solved:
+        return self.descent.family(index, nodes, above)[0].solve()[0]
 
 
 def derive_on_supports(

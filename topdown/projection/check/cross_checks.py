@@ -25,7 +25,7 @@ from topdown.projection.cells.equality import measured_or_zero
 from topdown.projection.check.multipliers import EPS
 from topdown.projection.check.optimality import own_variance, pooled_variance
 from topdown.projection.estimate import Estimate
-from topdown.projection.histograms.families import Family, Sparse
+from topdown.projection.histograms.families import Family, Solved, Sparse
 from topdown.projection.histograms.passes import in_order
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import CvxpySolver, Method, Problem, method_named
@@ -244,6 +244,10 @@ class StatedFamilies(Protocol):
         """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``."""
         ...
 
+    def solved(self, index: int, nodes: slice, above: Sparse | None) -> Solved | None:
+        """The solution of that program as a release has it before rounding; None where the method's solver finds it."""
+        ...
+
 
 def cross_check_families(
     descent: StatedFamilies,
@@ -265,8 +269,8 @@ def cross_check_families(
     scope = "every family"
     if len(programs) < total:
         scope = f"{len(programs):,} of {total:,} families, none of more than {largest:,} children times cells"
-    problems = [partial(_family_apart, program, first, descent.whole_total, method) for program, first in programs]
-    return _solved_again(problems, solver, scope, sum(len(program.known.g) for program, _ in programs))
+    problems = [partial(_family_apart, program, descent.whole_total, method) for program in programs]
+    return _solved_again(problems, solver, scope, sum(len(program.family.known.g) for program in programs))
 
 
 def solved_again(
@@ -456,7 +460,12 @@ def _subtree(
     return Measurements.from_arrays(geography, values, variance, cells=measurements.cells), nodes
 
 
-_Program = tuple[Family, tuple[Query, ...]]
+class _Program(NamedTuple):
+    family: Family
+    first: tuple[Query, ...]
+    solved: Solved | None
+
+
 """A family's program, and the queries that are made non-negative first in it."""
 
 
@@ -479,26 +488,29 @@ def _programs(
     roots = int(len(histograms) > 0 and len(histograms[0].cells) > 0)
     if roots and len(descent.cells) <= largest:
         left -= len(descent.cells)
-        found.append((descent.family(0, slice(0, 1), None), descent.first(0)))
+        found.append(_program(descent, 0, slice(0, 1), None))
     for parent in rng.permutation(able):
         if variables[parent] <= left:
             left -= int(variables[parent])
-            found.append(_program(descent, tree, int(parent), histograms[parent]))
+            index = tree.level_of(int(parent)) + 1
+            children, first = tree.children(int(parent)), tree.level(index).start
+            nodes = slice(children.start - first, children.stop - first)
+            found.append(_program(descent, index, nodes, histograms[parent]))
     return found, len(there) + roots, largest
 
 
-def _program(descent: StatedFamilies, tree: Tree, parent: int, above: Sparse) -> _Program:
-    index = tree.level_of(parent) + 1
-    children, first = tree.children(parent), tree.level(index).start
-    return descent.family(index, slice(children.start - first, children.stop - first), above), descent.first(index)
+def _program(descent: StatedFamilies, index: int, nodes: slice, above: Sparse | None) -> _Program:
+    family, solved = descent.family(index, nodes, above), descent.solved(index, nodes, above)
+    return _Program(family, descent.first(index), solved)
 
 
-def _family_apart(family: Family, first: Sequence[Query], whole_total: bool, method: Method, solver: str) -> Difference:
+def _family_apart(stated: _Program, whole_total: bool, method: Method, solver: str) -> Difference:
     """The largest distance between a child's two solutions, in standard deviations, over children and passes."""
     from topdown.projection.check import cvxpy_programs
 
-    own = method.for_families()
-    passes, last, solved = in_order(family, first, own.solve, whole_total=whole_total)
+    own, given = method.for_families(), stated.solved
+    solve = own.solve if given is None else lambda _: given
+    passes, last, solved = in_order(stated.family, stated.first, solve, whole_total=whole_total)
     found = []
     for program, x in [*((classes.program, one.x) for classes, one in passes), (last, solved.x)]:
         difference = cvxpy_programs.family_solution(method.stated(own.program, program), _bounded(solver)) - x

@@ -168,6 +168,10 @@ class Descent:
         """The queries that are made non-negative first in the families whose children are of level ``index``."""
         return self.order[index] if self.order else ()
 
+    def solved(self, index: int, nodes: slice, above: Sparse | None) -> Solved | None:
+        """None: the method's solver solves its families."""
+        return None
+
     def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
         """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``."""
         cells = self.cells if above is None else above.cells

@@ -22,7 +22,14 @@ from topdown.machine.parallel import map_ordered
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate, Residuals, certify
-from topdown.projection.histograms.families import Family, Programs, Sparse, residuals_of_nothing, worst_of_passes
+from topdown.projection.histograms.families import (
+    Family,
+    Programs,
+    Solved,
+    Sparse,
+    residuals_of_nothing,
+    worst_of_passes,
+)
 from topdown.projection.invariants import Contradiction
 from topdown.projection.linked.linked_family import LinkedAnswers, LinkedFamily
 from topdown.projection.linked.whole_family import whole_family
@@ -114,8 +121,15 @@ class LinkedFamilies:
 
     def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
         """The program of the children ``nodes`` of a parent ``above``, with matrices."""
+        return self._linked(index, nodes, above).dense()
+
+    def solved(self, index: int, nodes: slice, above: Sparse | None) -> Solved:
+        """Its solution."""
+        return self._linked(index, nodes, above).solve()[0]
+
+    def _linked(self, index: int, nodes: slice, above: Sparse | None) -> LinkedFamily:
         parent = None if above is None else NodeCells(above.cells, above.values.astype(np.int64))
-        return self.program.family(index, nodes, parent).dense()
+        return self.program.family(index, nodes, parent)
 
 
 class LinkedSolution(NamedTuple):
