@@ -286,10 +286,16 @@ def test_a_release_that_cannot_be_kept_is_refused_with_the_node() -> None:
         made(counts, asked(counts), tied=replace(tied, starts=tied.starts[:-1]))
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("seed", [*range(24), 107, 119, 141, 212, 292])
-def test_a_family_with_known_sums_is_solved_to_its_certificate(seed: int) -> None:
+def test_a_family_with_known_sums_is_solved_to_its_certificate(
+    seed: int, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the kernel and by conjugate gradients, to the same; in those of the last seeds an active set goes in circles
-    whose known sums are exact from the beginning."""
+    whose known sums are exact from the beginning. In some of what is taken for large it goes in circles, and sums have
+    to be nearer."""
+    if large:
+        monkeypatch.setattr(support_family, "_LARGE", 0)
     rng = np.random.default_rng(seed)
     root = seed % 6 == 0
     children, cells = 1 if root else int(rng.integers(2, 12)), int(rng.integers(2, 120))
