@@ -101,6 +101,14 @@ def test_equations_of_free_cells_are_those_of_the_information_and_the_held_rows(
         assert np.allclose(linked_kernel._solution(child, vector), right, rtol=1e-9, atol=1e-9 * np.abs(right).max())
 
 
+def test_without_queries_and_rows_a_parents_cells_are_shared_out_evenly() -> None:
+    total, nothing = np.array([3.0, 5.0, 8.0]), np.zeros((2, 0))
+    measured = MeasuredCells(np.zeros((0, 3), np.int64), [], nothing, np.ones(3), total / 2)
+    rows = FamilyRows(np.zeros((0, 3)), nothing, nothing, np.ones((2, 3), np.bool_), 0)
+    solved, _ = LinkedFamily(np.arange(3), measured, total, rows).solve()
+    assert np.allclose(solved.x, total / 2)
+
+
 def test_exact_answers_are_refused() -> None:
     query = LinkedQuery.parse("persons: total", UNIVERSE)
     with pytest.raises(ConfigError, match="'persons: total' is exact"):

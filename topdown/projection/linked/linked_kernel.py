@@ -62,7 +62,7 @@ _NONE = 2**32 - 1
 class Program(NamedTuple):
     """A family's program as the compiled loops take it.
 
-    Several cells count in an *answer*: of a query, or, as the last ``rows`` of them, of a row.
+    Several cells count in an *answer*: to a query, or, with coefficients, to a row.
 
     ``g`` (children x cells), the linear part; ``unit`` (children x cells), the root of the information's diagonal;
     ``alone`` (children x cells), the precision of what is measured of single cells; ``answers`` (cells x places),
@@ -249,7 +249,7 @@ def _solution(child: Any, vector: Any) -> Any:
     found = np.empty(n)
     for e in range(n):
         found[e] = vector[index[e]]
-    if places == 0:
+    if len(inverse) == n:
         return _times(inverse, found)
     sums = np.zeros(len(inverse) + 1)
     for e in range(n):
