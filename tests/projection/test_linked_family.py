@@ -86,7 +86,7 @@ def test_the_programs_information_is_that_of_its_queries() -> None:
 def test_equations_of_free_cells_are_those_of_the_information_and_the_held_rows(some: float) -> None:
     rng = np.random.default_rng(7)
     family = measured_family(LARGE, rng, children=3, mean=3000.0)
-    program, (table, _), pattern = family._program(), *family.measured.gathered()
+    program, (table, _), pattern = family._arrays(), *family.measured.gathered()
     free = program.allowed & (rng.random(program.g.shape) < some)
     side, weight = rng.integers(-1, 2, program.low.shape).astype(np.int8), rng.uniform(1, 100, 3)
     equations = [(np.zeros(0),) * 5] * 3

@@ -460,7 +460,7 @@ def _subtree(
     return Measurements.from_arrays(geography, values, variance, cells=measurements.cells), nodes
 
 
-class _Program(NamedTuple):
+class _Compared(NamedTuple):
     family: Family
     first: tuple[Query, ...]
     solved: Solved | None
@@ -471,7 +471,7 @@ class _Program(NamedTuple):
 
 def _programs(
     descent: StatedFamilies, histograms: Sequence[Sparse], rng: np.random.Generator
-) -> tuple[list[_Program], int, int]:
+) -> tuple[list[_Compared], int, int]:
     """Programs of families in random order, the number of families with records (the root alone included), and the most
     variables of a family that were taken.
     """
@@ -483,7 +483,7 @@ def _programs(
     left = int(np.clip(variables.sum() // _PART_OF_FAMILIES, _VARIABLES, _MOST_VARIABLES))
     largest = max(_LARGEST_FAMILY, left // 2)
     able = there[variables[there] <= largest]
-    found: list[_Program] = []
+    found: list[_Compared] = []
     # A tree that is a part of another has no real root.
     roots = int(len(histograms) > 0 and len(histograms[0].cells) > 0)
     if roots and len(descent.cells) <= largest:
@@ -499,12 +499,12 @@ def _programs(
     return found, len(there) + roots, largest
 
 
-def _program(descent: StatedFamilies, index: int, nodes: slice, above: Sparse | None) -> _Program:
+def _program(descent: StatedFamilies, index: int, nodes: slice, above: Sparse | None) -> _Compared:
     family, solved = descent.family(index, nodes, above), descent.solved(index, nodes, above)
-    return _Program(family, descent.first(index), solved)
+    return _Compared(family, descent.first(index), solved)
 
 
-def _family_apart(stated: _Program, whole_total: bool, method: Method, solver: str) -> Difference:
+def _family_apart(stated: _Compared, whole_total: bool, method: Method, solver: str) -> Difference:
     """The largest distance between a child's two solutions, in standard deviations, over children and passes."""
     from topdown.projection.check import cvxpy_programs
 

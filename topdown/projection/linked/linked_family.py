@@ -32,7 +32,7 @@ from topdown.projection.histograms.precision_matrices import Gathered
 from topdown.wording import shown
 
 if TYPE_CHECKING:
-    from topdown.projection.linked.linked_kernel import Program
+    from topdown.projection.linked.linked_kernel import FamilyArrays
 
 _MOST_QUERIES = 62
 _PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-4, 1e-8
@@ -245,7 +245,7 @@ class LinkedFamily(NamedTuple):
     def _solved(self) -> Solved:
         from topdown.projection.linked import linked_kernel
 
-        program = self._program()
+        program = self._arrays()
         ended, rounds = linked_kernel.SINGULAR, 0
         if (program.alone > 0).all():
             x, sums, rows, ended, rounds = linked_kernel.solve_linked(program, np.random.default_rng(0))
@@ -255,7 +255,7 @@ class LinkedFamily(NamedTuple):
             raise ProjectionError(f"a family's program was not solved in {rounds} rounds")
         return Solved(without_rounding(x, self.total), sums, rows, rounds)
 
-    def _program(self) -> Program:
+    def _arrays(self) -> FamilyArrays:
         from topdown.projection.linked import linked_kernel
 
         measured, conditions = self.measured, self.rows.conditions()
@@ -281,7 +281,7 @@ class LinkedFamily(NamedTuple):
         parts = np.zeros(of_rows.shape)
         parts[cell, place] = conditions.rows[row, cell]
         answers[answers < 0] = first + len(conditions.rows)
-        return linked_kernel.Program(
+        return linked_kernel.FamilyArrays(
             measured.g(),
             np.sqrt(measured.diagonal()),
             alone,

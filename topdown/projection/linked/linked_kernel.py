@@ -59,7 +59,7 @@ _NONE = 2**32 - 1
 """The number of no answer. Numbers of answers have no sign, so that they are not looked at whether they are below 0."""
 
 
-class Program(NamedTuple):
+class FamilyArrays(NamedTuple):
     """A family's program as the compiled loops take it.
 
     Several cells count in an *answer*: to a query, or, with coefficients, to a row.
@@ -73,6 +73,8 @@ class Program(NamedTuple):
     answers are.
     """
 
+    # The class's name stays: it is in the caches of compiled loops, which numba reads before it looks whether they are
+    # those of this file.
     g: Any
     unit: Any
     alone: Any
@@ -528,9 +530,9 @@ def _give_back(program: Any, free: Any, stale: Any) -> None:
 
 @compiled
 def solve_linked(program: Any, generator: Any) -> tuple[Any, Any, Any, int, int]:
-    """The solution x (children x cells) of a `Program`, the multipliers of the sums (cells,) and of the rows (children
-    x rows), how it ended and in how many rounds. ``generator`` decides who changes sides where all of them make no
-    progress."""
+    """The solution x (children x cells) of a program's `FamilyArrays`, the multipliers of the sums (cells,) and of the
+    rows (children x rows), how it ended and in how many rounds. ``generator`` decides who changes sides where all of
+    them make no progress."""
     children, cells = program.g.shape
     x, multiplier, others = np.zeros_like(program.g), np.zeros(cells), np.zeros_like(program.low)
     free, side = program.allowed.copy(), np.zeros(others.shape, np.int8)
