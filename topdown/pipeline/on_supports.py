@@ -153,11 +153,9 @@ class _Stated:
     def first(self, index: int) -> tuple[Query, ...]:
         return ()
 
-    def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
-        return self.descent.family(index, nodes, above)[0].program()
-
-    def solved(self, index: int, nodes: slice, above: Sparse | None) -> Solved:
-        return self.descent.family(index, nodes, above)[0].solve()[0]
+    def stated(self, index: int, nodes: slice, above: Sparse | None) -> tuple[Family, Solved]:
+        family, _ = self.descent.family(index, nodes, above)
+        return family.program(), family.solve()[0]
 
 
 def derive_on_supports(

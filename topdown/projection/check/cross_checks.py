@@ -240,12 +240,9 @@ class StatedFamilies(Protocol):
         """The queries that are made non-negative first in the families whose children are of level ``index``."""
         ...
 
-    def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
-        """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``."""
-        ...
-
-    def solved(self, index: int, nodes: slice, above: Sparse | None) -> Solved | None:
-        """The solution of that program as a release has it before rounding; None where the method's solver finds it."""
+    def stated(self, index: int, nodes: slice, above: Sparse | None) -> tuple[Family, Solved | None]:
+        """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``, and
+        its solution as a release has it before rounding; None where the method's solver finds it."""
         ...
 
 
@@ -461,12 +458,11 @@ def _subtree(
 
 
 class _Compared(NamedTuple):
+    """A family's program, its solution as `StatedFamilies` has it, and the queries made non-negative first in it."""
+
     family: Family
-    first: tuple[Query, ...]
     solved: Solved | None
-
-
-"""A family's program, and the queries that are made non-negative first in it."""
+    first: tuple[Query, ...]
 
 
 def _programs(
@@ -500,8 +496,7 @@ def _programs(
 
 
 def _program(descent: StatedFamilies, index: int, nodes: slice, above: Sparse | None) -> _Compared:
-    family, solved = descent.family(index, nodes, above), descent.solved(index, nodes, above)
-    return _Compared(family, descent.first(index), solved)
+    return _Compared(*descent.stated(index, nodes, above), descent.first(index))
 
 
 def _family_apart(stated: _Compared, whole_total: bool, method: Method, solver: str) -> Difference:

@@ -168,9 +168,9 @@ class Descent:
         """The queries that are made non-negative first in the families whose children are of level ``index``."""
         return self.order[index] if self.order else ()
 
-    def solved(self, index: int, nodes: slice, above: Sparse | None) -> Solved | None:
-        """None: the method's solver solves its families."""
-        return None
+    def stated(self, index: int, nodes: slice, above: Sparse | None) -> tuple[Family, None]:
+        """As `family`; there is no solution, since the method's solver finds it."""
+        return self.family(index, nodes, above), None
 
     def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
         """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``."""

@@ -119,17 +119,11 @@ class LinkedFamilies:
         """No query is made non-negative first."""
         return ()
 
-    def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
-        """The program of the children ``nodes`` of a parent ``above``, with matrices."""
-        return self._linked(index, nodes, above).dense()
-
-    def solved(self, index: int, nodes: slice, above: Sparse | None) -> Solved:
-        """Its solution."""
-        return self._linked(index, nodes, above).solve()[0]
-
-    def _linked(self, index: int, nodes: slice, above: Sparse | None) -> LinkedFamily:
+    def stated(self, index: int, nodes: slice, above: Sparse | None) -> tuple[Family, Solved]:
+        """The program of the children ``nodes`` of a parent ``above``, with matrices, and its solution."""
         parent = None if above is None else NodeCells(above.cells, above.values.astype(np.int64))
-        return self.program.family(index, nodes, parent)
+        family = self.program.family(index, nodes, parent)
+        return family.dense(), family.solve()[0]
 
 
 class LinkedSolution(NamedTuple):
