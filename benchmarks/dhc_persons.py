@@ -1,12 +1,13 @@
-"""DHC persons on supports: ``python benchmarks/dhc_persons.py BLOCKS [tied] [COUNTY ...]``; their records for
-`pipelines/dhc_persons.toml`: ``python benchmarks/dhc_persons.py make BLOCKS RECORDS [COUNTY ...]``.
+"""DHC persons on supports: ``python benchmarks/dhc_persons.py BLOCKS [tied] [facilities] [COUNTY ...]``; their records
+for `pipelines/dhc_persons.toml`: ``python benchmarks/dhc_persons.py make BLOCKS RECORDS [COUNTY ...]``.
 
 BLOCKS is a table of Rhode Island's blocks as `data/small/ri_block_race_2010.csv` has it; only blocks whose code begins
 with one of the COUNTY codes ("44001") are taken, all where none is given. Persons are made up from a public seed: of
 every block the numbers by race, Hispanic origin and voting age are kept, everything else describes nobody. Measured
 with the variances of the preset dhc-2020-us-persons at the state, county, tract subset (as tract), block group and
 block, solved from the root down, whole; with "tied" every unit keeps the 2,016 cells of the redistricting file, which
-are taken from the made-up persons as if they had been published. Prints time and memory, what was drawn, certificates,
+are taken from the made-up persons as if they had been published, and with "facilities" every block has group quarters
+of those of the 24 kinds alone that it has, one to three of them. Prints time and memory, what was drawn, certificates,
 and errors by level.
 """
 
@@ -29,16 +30,13 @@ import pyarrow.parquet as pq
 
 import topdown as td
 from topdown.confidential.entries import Entries
-from topdown.confidential.measure_asked import AskedMeasurements
+from topdown.confidential.measure_asked import AskedMeasurements, split_counts
 from topdown.noise import KeyedSource
 from topdown.noise.key import NoiseKey
 from topdown.privacy.presets import preset
-from topdown.projection.histograms.support_descent import (
-    OnSupports,
-    SupportDescent,
-    Tied,
-    descend_on_supports,
-)
+from topdown.projection.histograms.open_answers import KnownAnswers
+from topdown.projection.histograms.support_descent import OnSupports, SupportDescent, Tied, descend_on_supports
+from topdown.projection.limits import OpenAnswers
 from topdown.projection.rounding_method import rounding_named
 from topdown.workload import Query
 from topdown.workload.dhc import DHC_PERSONS, REDISTRICTING
@@ -46,12 +44,13 @@ from topdown.workload.dhc import DHC_PERSONS, REDISTRICTING
 SEED = 2020_04_01
 LEVELS = {"county": 5, "tract": 11, "block group": 12, "block": 15}
 PRESET_LEVELS = {"tract": "tract subset"}
-SHOWN = ("total", "sex * age_38_groups", "hispanic * cenrace", "popSehsdTargetsRelship")
+SHOWN = ("total", "sex * age_38_groups", "hispanic * cenrace", "popSehsdTargetsRelship", "relgq")
 
 _COLUMNS = ("white", "black", "aian", "asian", "nhpi", "other", "two", "hisp")
 _HISPANIC_RACES = (0.36, 0.075, 0.015, 0.005, 0.002, 0.463, 0.08)
-_QUARTERS = 0.03
-"""Part of the persons of 18 and over in group quarters, in one block of ten."""
+_QUARTERS, _MOST_KINDS = 0.03, 3
+"""Part of the persons of 18 and over in group quarters, in one block of ten; and how many kinds of these it has at
+most."""
 
 _ADULTS = (0, 1, 2, 3, 6, 9, 10, 14, 15, 17)
 _OF_ADULTS = (0.17, 0.28, 0.27, 0.06, 0.09, 0.02, 0.02, 0.03, 0.03, 0.03)
@@ -71,11 +70,16 @@ def read(path: Path, counties: list[str]) -> tuple[list[str], npt.NDArray[np.int
 
 
 def cells_of(minors: npt.NDArray[np.int64], adults: npt.NDArray[np.int64]) -> Any:
-    """The block and the cell of every person."""
+    """The block and the cell of every person; and of every block the kinds of group quarters that it may have (blocks x
+    3, with repetitions), and whether it has any."""
     rng = np.random.default_rng(SEED)
     n_blocks = len(minors)
     some = rng.random(n_blocks) < 0.1
-    kind = rng.choice(np.arange(18, 42), n_blocks)
+    kinds = np.repeat(rng.choice(np.arange(18, 42), n_blocks)[:, None], _MOST_KINDS, axis=1)
+    # In half of the blocks with several kinds these are next to each other, and mostly of one class.
+    others = rng.random((n_blocks, _MOST_KINDS)) < 0.3
+    near = np.where(rng.random((n_blocks, 1)) < 0.5, kinds + np.arange(_MOST_KINDS), rng.integers(18, 42, kinds.shape))
+    kinds[:, 1:] = np.where(others, np.minimum(near, 41), kinds)[:, 1:]
     blocks, cells = [], []
     for is_adult, table in ((False, minors), (True, adults)):
         block, column = (np.repeat(one.ravel(), table.ravel()) for one in np.indices(table.shape))
@@ -90,7 +94,7 @@ def cells_of(minors: npt.NDArray[np.int64], adults: npt.NDArray[np.int64]) -> An
             age = np.minimum(18 + np.floor(62 * rng.beta(1, 1.25, n) + 22 * rng.random(n) ** 3), 115).astype(np.int64)
             relation = rng.choice(_ADULTS, n, p=_OF_ADULTS)
             inside = some[block] & (rng.random(n) < 10 * _QUARTERS)
-            relation = np.where(inside, kind[block], relation)
+            relation = np.where(inside, kinds[block, rng.integers(0, _MOST_KINDS, n)], relation)
         else:
             age = rng.integers(0, 18, n)
             relation = rng.choice(_CHILDREN, n, p=_OF_CHILDREN)
@@ -103,14 +107,28 @@ def cells_of(minors: npt.NDArray[np.int64], adults: npt.NDArray[np.int64]) -> An
         )
         blocks.append(block)
         cells.append(cell)
-    return np.concatenate(blocks), np.concatenate(cells)
+    return np.concatenate(blocks), np.concatenate(cells), np.where(some[:, None], kinds, -1)
+
+
+def facilities(codes: list[str], kinds: npt.NDArray[np.int64]) -> dict[str, list[Any]]:
+    """The public table of the kinds of group quarters that every block has, as limits."""
+    rows = sorted({(code, int(k)) for code, own in zip(codes, kinds, strict=True) for k in own if k >= 0})
+    names = DHC_PERSONS.attribute("relgq").categories
+    return {
+        "geoid": [code for code, _ in rows],
+        "query": ["relgq"] * len(rows),
+        "answer": [names[k] for _, k in rows],
+        "lower": [0] * len(rows),
+        "upper": [None] * len(rows),
+    }
 
 
 def make(path: Path, records: Path, counties: list[str]) -> None:
-    """Write the made-up persons as a row each into ``records``, a Parquet file, and the codes of all blocks beside it,
-    as the file's name with _blocks.csv in place of its ending."""
+    """Write the made-up persons as a row each into ``records``, a Parquet file, and beside it the codes of all blocks
+    and the kinds of group quarters in them, as the file's name with _blocks.csv and _facilities.csv in place of its
+    ending."""
     codes, minors, adults = read(path, counties)
-    block, cell = cells_of(minors, adults)
+    block, cell, kinds = cells_of(minors, adults)
     columns = {"block": pa.DictionaryArray.from_arrays(pa.array(block.astype(np.int32)), pa.array(codes))}
     for one, place in zip(DHC_PERSONS.attributes, np.unravel_index(cell, DHC_PERSONS.shape), strict=True):
         known = pa.array(list(one.categories))
@@ -118,6 +136,7 @@ def make(path: Path, records: Path, counties: list[str]) -> None:
     records.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), records, compression="zstd")
     pacsv.write_csv(pa.table({"block": codes}), records.with_name(f"{records.stem}_blocks.csv"))
+    pacsv.write_csv(pa.table(facilities(codes, kinds)), records.with_name(f"{records.stem}_facilities.csv"))
     print(f"{len(cell):,} persons of {len(codes):,} blocks, made up from the seed {SEED}, in {records}")
 
 
@@ -156,23 +175,30 @@ def published(table: td.Counts) -> Tied:
     return Tied.of(query, rows, query.answers_of(cells), counts, n_nodes)
 
 
-def main(path: Path, counties: list[str], *, is_tied: bool) -> None:
+def main(path: Path, counties: list[str], *, is_tied: bool, has_facilities: bool) -> None:
     """Print what a run takes and how far off it is."""
     codes, minors, adults = read(path, counties)
     geography = td.Geography.from_geoids(codes, LEVELS, root_level="state")
-    block, cell = cells_of(minors, adults)
+    block, cell, kinds = cells_of(minors, adults)
     at = {code: k for k, code in enumerate(geography.identifiers.to_pylist()[geography.tree.leaves.start :])}
     leaf = np.array([at[code] for code in codes])[block]
     keys, counts = np.unique(leaf * DHC_PERSONS.n_cells + cell, return_counts=True)
     held = Entries.of_leaves(geography.tree, DHC_PERSONS.n_cells, keys, counts)
     table = td.Counts(geography, DHC_PERSONS.cells(), held, DHC_PERSONS)
     print(f"{len(codes):,} blocks, {len(cell):,} persons, {len(DHC_PERSONS.possible_cells()):,} possible cells")
-    asked = Timed(AskedMeasurements(table, plan(list(geography.levels)), NoiseKey(bytes(32), "benchmark", "public")))
-    tied = published(table) if is_tied else None
     begin, used = time.perf_counter(), time.process_time()
-    descent = SupportDescent(
-        geography.tree, DHC_PERSONS, DHC_PERSONS.possible_cells(), asked, rounding_named("nearest"), tied
-    )
+    given = None
+    if has_facilities:
+        limits = td.AnswerLimits.from_table(facilities(codes, kinds), geography, DHC_PERSONS, closed=["relgq"])
+        given = OpenAnswers.of_limits(limits)
+    known = KnownAnswers.of(DHC_PERSONS, geography.tree, published(table) if is_tied else None, given)
+    measured = table
+    if known.split is not None:
+        measured = split_counts(table, known.schema, known.split.split)
+        print(f"{known.schema.shape[-1]} classes of blocks at most, {len(known.cells):,} cells with them")
+    asked = Timed(AskedMeasurements(measured, plan(list(geography.levels)), NoiseKey(bytes(32), "benchmark", "public")))
+    nearest = rounding_named("nearest")
+    descent = SupportDescent(geography.tree, known.schema, known.cells, asked, nearest, known.tied, known.open)
     found = descend_on_supports(descent, KeyedSource(bytes(32)), 2)
     print(
         f"{time.perf_counter() - begin:.1f} s, {time.process_time() - used:.1f} s of processors, measuring "
@@ -183,10 +209,12 @@ def main(path: Path, counties: list[str], *, is_tied: bool) -> None:
         f"{programs.families:,} families, {programs.variables:,} variables, at most {programs.most_rounds} rounds; "
         f"certificate {'holds' if found.certificate.holds() else 'DOES NOT HOLD'}: {found.certificate}"
     )
-    errors(geography, table, found, asked.answers)
+    errors(geography, table, known, found, asked.answers)
 
 
-def errors(geography: td.Geography, table: td.Counts, found: OnSupports, asked: dict[int, int]) -> None:
+def errors(
+    geography: td.Geography, table: td.Counts, known: KnownAnswers, found: OnSupports, asked: dict[int, int]
+) -> None:
     """Print by level the answers that were drawn, and mean absolute errors: of the total, and summed over a query."""
     every = sum(query.n_answers for query in (Query.parse(q, DHC_PERSONS) for q in plan(["state"]).queries("state")))
     print(f"{'level':12} {'nodes':>7} {'drawn a node':>13} of {every:,}; mean error of a node: {', '.join(SHOWN)}")
@@ -198,7 +226,7 @@ def errors(geography: td.Geography, table: td.Counts, found: OnSupports, asked: 
         cells, values = np.concatenate([one.cells for one in own]), np.concatenate([one.values for one in own])
         off = []
         for query in (Query.parse(text, DHC_PERSONS) for text in SHOWN):
-            made = query.sparse_answers(rows, cells, values, count)
+            made = query.sparse_answers(rows, cells // (known.schema.n_cells // DHC_PERSONS.n_cells), values, count)
             off.append(np.abs(made - table.answers(query, nodes)).sum(axis=1).mean())
         print(f"{level:12} {count:7,} {asked[index] / count:13,.0f}   " + "  ".join(f"{one:10.2f}" for one in off))
 
@@ -207,4 +235,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "make":
         make(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
         sys.exit()
-    main(Path(sys.argv[1]), [one for one in sys.argv[2:] if one != "tied"], is_tied="tied" in sys.argv[2:])
+    chosen = sys.argv[2:]
+    counties = [one for one in chosen if one not in ("tied", "facilities")]
+    main(Path(sys.argv[1]), counties, is_tied="tied" in chosen, has_facilities="facilities" in chosen)

@@ -346,3 +346,91 @@ def test_ties_to_other_units_or_other_categories_are_refused(written: Path, caps
     (written.parent / "before.toml").write_text(own)
     assert topdown_command("run", written.parent / "before.toml") == 2
     assert "leave it out" in capsys.readouterr().err
+
+
+def with_ages(written: Path, *everywhere: str) -> pd.DataFrame:
+    """A table of the ages that there are in every block, with all ages in the first and these ``everywhere``; others
+    are closed, by ``written``."""
+    people = pd.read_csv(written.parent / "persons.csv", dtype=str)
+    blocks = pd.read_csv(written.parent / "units.csv", dtype=str)["block"]
+    there = [(blocks[0], str(age)) for age in range(12)] + [(block, age) for block in blocks for age in everywhere]
+    there += people[["block", "age"]].itertuples(index=False, name=None)
+    rows = pd.DataFrame(sorted(set(there)), columns=["geoid", "answer"]).assign(query="age", lower=0, upper="")
+    rows.to_csv(written.parent / "ages.csv", index=False)
+    written.write_text(written.read_text() + '\n[bounds]\npath = "ages.csv"\nclosed = ["age"]\n')
+    return rows
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_no_unit_has_records_where_its_limits_say_that_there_are_none(written: Path, tied: bool) -> None:
+    before = tied_to(written) if tied else None
+    # The release that they are tied to has adults and minors where there are none: an age of theirs is open.
+    rows = with_ages(written, *(("3", "9") if tied else ()))
+    assert topdown_command("check", written) == 0
+    assert topdown_command("run", written) == 0
+    public = written.parent / "out" / "public"
+    assert topdown_command("verify", public) == 0
+    made = td.read_release(public)
+    blocks = made.geography.identifiers.to_pylist()[made.geography.level_slice("block")]
+    opened = set(zip(rows["geoid"], rows["answer"], strict=True))
+    ages = made.release.answers("block", "age")
+    found = {(blocks[row], str(age)) for row, age in np.argwhere(ages).tolist()}
+    assert found < opened
+    assert np.array_equal(made.release.answers("state", "age")[0], ages.sum(axis=0))
+    stated = made.manifest["limits"]["statement"]
+    assert "in which answers a unit has no records" in stated
+    assert ("published before" in stated) == tied
+    if before is not None:
+        kept = td.read_release(before).release.answers("block", "adult * race")
+        assert np.array_equal(made.release.answers("block", "adult * race"), kept)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("440020003,4,age,1,", "in a schema of so many cells a limit says only where there are no records"),
+        ("440020003,f,sex,0,", "the limits are of 'age', 'sex', and in a schema of so many cells they are of one"),
+        ("440019999,3,age,0,", "no unit '440019999'"),
+    ],
+)
+def test_limits_that_are_not_kept_on_supports_are_refused(
+    written: Path, row: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_ages(written)
+    path = written.parent / "ages.csv"
+    path.write_text(path.read_text().replace(",".join([*row.split(",")[:3], "0", ""]) + "\n", "") + row + "\n")
+    capsys.readouterr()
+    assert topdown_command("run", written) in (2, 3)
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.splitlines()) == 1
+    assert not (written.parent / "out" / "internal" / "draw.json").exists()
+
+
+def test_ties_and_limits_that_contradict_each_other_are_refused(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = td.read_release(tied_to(written))
+    rows = with_ages(written)
+    blocks = before.geography.identifiers.to_pylist()[before.geography.level_slice("block")]
+    minors = before.release.answers("block", "adult")[:, 0]
+    block = blocks[int(np.flatnonzero(minors > 0)[-1])]
+    young = (rows["geoid"] == block) & rows["answer"].isin(["0", "1", "2", "3"])
+    people = pd.read_csv(written.parent / "persons.csv", dtype=str)
+    people[(people["block"] != block) | (people["age"].astype(int) > 3)].to_csv(
+        written.parent / "persons.csv", index=False
+    )
+    rows[~young].to_csv(written.parent / "ages.csv", index=False)
+    capsys.readouterr()
+    assert topdown_command("run", written) == 2
+    told = capsys.readouterr().err
+    assert "bounds: block " in told
+    assert "and no answer to 'age' that is open there can have them" in told
+    assert not (written.parent / "out" / "internal" / "draw.json").exists()
+
+
+def test_records_where_there_should_be_none_are_refused(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_ages(written).iloc[:-1].to_csv(written.parent / "ages.csv", index=False)
+    capsys.readouterr()
+    assert topdown_command("run", written) == 3
+    assert "above its upper limit 0; correct one of them" in capsys.readouterr().err

@@ -8,10 +8,13 @@ these are (post-processing).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from topdown.confidential.bound_streams import code_of_counts
 from topdown.confidential.counts import Counts
+from topdown.confidential.entries import Entries
 from topdown.confidential.measure import measurable, require_room
 from topdown.errors import BudgetError, ConfigError, InternalError
 from topdown.geography.geography import Geography
@@ -22,7 +25,7 @@ from topdown.noise.key import NoiseKey
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import levels_taken
 from topdown.wording import shown
-from topdown.workload import Query
+from topdown.workload import Query, Schema
 
 
 def require_askable(plan: Plan, geography: Geography) -> None:
@@ -51,6 +54,14 @@ def _law(plan: Plan, level: str, query: str) -> DiscreteGaussian | DiscreteLapla
         raise ConfigError("it is exact or not measured, or its noise is not discrete; give it a share")
     require_addressable(law)
     return law
+
+
+def split_counts(counts: Counts, schema: Schema, split: Callable[[IntArray, IntArray], IntArray]) -> Counts:
+    """``counts`` by the cells of another ``schema``: ``split`` has that of every leaf and cell, both (entries,)."""
+    geography = counts.geography
+    leaves, cells, numbers = counts.part(geography.tree.leaves)
+    keys = leaves * schema.n_cells + split(leaves, cells)
+    return Counts(geography, schema.cells(), Entries.of_leaves(geography.tree, schema.n_cells, keys, numbers), schema)
 
 
 class AskedMeasurements:

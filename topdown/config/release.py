@@ -228,7 +228,6 @@ class RunConfig(DerivationConfig):
             "output.style, output.exports": bool(self.output.forms),
             "output.page": self.output.page,
             "output.microdata": self.output.microdata,
-            "bounds": self.bounds is not None,
             "geography.spine": self.geography.spine is not None,
         }
         found = [name for name, there in unlike.items() if there]

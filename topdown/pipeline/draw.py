@@ -12,9 +12,9 @@ from pathlib import Path
 
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, measure, require_room
-from topdown.confidential.measure_asked import AskedMeasurements, require_askable
+from topdown.confidential.measure_asked import AskedMeasurements, require_askable, split_counts
 from topdown.config import RunConfig
-from topdown.errors import BudgetError, ConfigError
+from topdown.errors import BudgetError, ConfigError, InternalError
 from topdown.geography.geography import Geography
 from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
@@ -31,7 +31,7 @@ from topdown.pipeline.exports import require_exportable, require_exports
 from topdown.pipeline.input.limit_reading import limits_digest, read_limits, require_kept
 from topdown.pipeline.input.reading import input_digest, read_input, units_digest
 from topdown.pipeline.input.spine_reading import area_paths, areas_digest
-from topdown.pipeline.input.tie_reading import TIES_STATEMENT, read_ties
+from topdown.pipeline.input.tie_reading import known_answers, known_statement
 from topdown.pipeline.memory_needed import of_parts, require_disk, weigh
 from topdown.pipeline.on_supports import SupportDrawn, SupportSolution, require_on_supports, solved_on_supports
 from topdown.pipeline.parts.part_cut import cut
@@ -50,8 +50,8 @@ from topdown.planning.expected import expected_errors
 from topdown.privacy import strength
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import largest_gains
+from topdown.projection.histograms.open_answers import KnownAnswers
 from topdown.projection.histograms.passes import order_of_plan
-from topdown.projection.histograms.support_descent import Tied
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named
 from topdown.projection.upward_start import require_determined, start_of
@@ -71,8 +71,8 @@ class Prepared:
 
     ``units``: the digest of the public list of units; ``limits``: the public limits; ``limits_digest``: the digest of
     their table; ``areas``: the digest of the tables of areas from which a spine is made; each None where there is none.
-    ``leaves``: the number of leaves of a part, None where the whole tree is made at once. ``tied``: what every unit is
-    tied to, None without it; ``limits_digest`` is then the digest of the manifest of that release.
+    ``leaves``: the number of leaves of a part, None where the whole tree is made at once. ``known``: what is known of
+    every unit of a release on supports, None for any other; ``limits_digest`` is then the digest of what says it.
     """
 
     counts: Counts
@@ -83,7 +83,7 @@ class Prepared:
     limits_digest: str | None = None
     areas: str | None = None
     leaves: int | None = None
-    tied: Tied | None = None
+    known: KnownAnswers | None = None
 
 
 def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
@@ -103,7 +103,7 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
         for line in error_lines(expected_errors(plan, geography, confidence=USUAL)):
             stages.say(line)
     if not (config.asks_queries and config.is_study):  # which spends nothing
-        rehearse(config, geography, plan, stages, schema, prepared.limits, prepared.tied)
+        rehearse(config, geography, plan, stages, schema, prepared.limits, prepared.known)
     return prepared
 
 
@@ -143,7 +143,7 @@ def draw(
     begun = journal.read()
     there = released(config, directory / "public", journal, begun)
     if begun is None:
-        rehearse(config, geography, plan, stages, prepared.counts.schema, prepared.limits, prepared.tied)
+        rehearse(config, geography, plan, stages, prepared.counts.schema, prepared.limits, prepared.known)
     where = where_to_cut(geography.tree, plan, begun, prepared.leaves, asked=part_size is not None)
     if where is not None:
         require_disk(directory, of_parts(config, geography, where[1]).disk)
@@ -168,12 +168,13 @@ def draw(
         return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_digest, areas)
     if config.on_supports:
         solved, measured = _solved(config, prepared, journal, begun, stages, workers)
-        units, ties = prepared.units, prepared.limits_digest
+        units, known = prepared.units, prepared.limits_digest
         del prepared  # With it go the counts, whose memory is wanted.
         give_back()
         entry = confirm(charged_to(config), journal, measured)
         noise = journal.release_name()
-        origin = Origin(units, entry, notices=notices, limits=ties, limits_statement=TIES_STATEMENT, noise=noise)
+        statement = known_statement(config)
+        origin = Origin(units, entry, notices=notices, limits=known, limits_statement=statement, noise=noise)
         return SupportDrawn(solved, begun.ties, plan, origin, begun.key.fit_for_release and begun.ties.fit_for_release)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
@@ -198,13 +199,15 @@ def _solved(
     """Histograms that are solved while they are measured, and the code of all answers that were measured, which is kept
     in the journal.
     """
-    counts, levels = prepared.counts, prepared.counts.geography.levels
+    geography, known, counts = prepared.counts.geography, prepared.known, prepared.counts
+    if known is None:
+        raise InternalError("a release on supports without what is known of its units; please report it")
+    if known.split is not None:
+        counts = split_counts(counts, known.schema, known.split.split)
     asked = AskedMeasurements(counts, prepared.plan, begun.key)
-    found = solved_on_supports(
-        config, counts.geography, counts.schema, asked, begun.ties, stages, prepared.tied, workers=workers
-    )
+    found = solved_on_supports(config, geography, known, asked, begun.ties, stages, workers=workers)
     with stages.stage("keeping what was measured"):
-        write_touched(journal.folder / TOUCHED, found.touched, levels)
+        write_touched(journal.folder / TOUCHED, found.touched, geography.levels)
         code = begun.key.code(MEASUREMENTS, (array for one in found.touched for array in one.arrays()))
         return found, journal.keep_code(begun, code)
 
@@ -287,14 +290,14 @@ def _prepare(
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:
             require_kept(counts, limits)
-        tied = read_ties(config, geography, counts.schema)
+        known = known_answers(config, geography, counts.schema, limits) if config.on_supports else None
         if input_digest(config) != digest:
             raise changed(config.input_path)
         if config.units_path is not None and units_digest(config) != units:
             raise changed(config.units_path)
-        known = config.limits_path or config.ties_path
-        if known is not None and limits_digest(config) != limits_table:
-            raise changed(known)
+        public = config.limits_path or config.ties_path
+        if public is not None and limits_digest(config) != limits_table:
+            raise changed(public)
         if areas_digest(config) != areas:
             raise changed(next(iter(area_paths(config).values())))
         give_back()
@@ -309,7 +312,7 @@ def _prepare(
             "warning   the list of units is taken from the confidential table and is not protected: name a public list "
             "in geography.units"
         )
-    return Prepared(counts, plan, digest, units, limits, limits_table, areas, leaves, tied)
+    return Prepared(counts, plan, digest, units, limits, limits_table, areas, leaves, known)
 
 
 def require_directory(path: Path) -> None:

@@ -26,8 +26,9 @@ from topdown.privacy.plan import Plan
 from topdown.projection.check.certificate import require_certificate
 from topdown.projection.check.cross_checks import CrossCheck, families_again
 from topdown.projection.histograms.families import Family, Solved, Sparse
+from topdown.projection.histograms.open_answers import KnownAnswers
 from topdown.projection.histograms.passes import order_of_plan
-from topdown.projection.histograms.support_descent import Asked, SupportDescent, Tied, descend_on_supports
+from topdown.projection.histograms.support_descent import Asked, SupportDescent, descend_on_supports
 from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.invariants import Contradiction
 from topdown.projection.method import Method, method_named, nonnegative_methods
@@ -94,23 +95,20 @@ def _solves(method: Method) -> bool:
 def solved_on_supports(
     config: DerivationConfig,
     geography: Geography,
-    schema: Schema,
+    known: KnownAnswers,
     asked: Asked,
     ties: KeyedSource,
     stages: Stages,
-    tied: Tied | None = None,
-    cells: IntArray | None = None,
     *,
     workers: int | None = None,
 ) -> SupportSolution:
     """Measure and solve from the root down, family by family; the same whoever works.
 
-    ``tied``: answers that every node has exactly. ``cells``: of the root, by default all in which there can be records.
-    Raises `ProjectionError` naming the node where a program is not solved, a certificate does not hold, or a second
-    solution differs.
+    ``asked``: of the schema of what is ``known``. Raises `ProjectionError` naming the node where a program is not
+    solved, a certificate does not hold, or a second solution differs.
     """
-    possible = schema.possible_cells() if cells is None else cells
-    descent = SupportDescent(geography.tree, schema, possible, asked, rounding_named("nearest"), tied)
+    nearest = rounding_named("nearest")
+    descent = SupportDescent(geography.tree, known.schema, known.cells, asked, nearest, known.tied, known.open)
     try:
         with stages.stage("measuring and solving"):
             found = descend_on_supports(descent, ties.spawn("supports"), workers)
@@ -126,13 +124,16 @@ def solved_on_supports(
         if again.nodes:  # where every family is too large for cvxpy, nothing was checked
             checks["non_negative"] = again
     sizes = [len(one.cells) for one in found.histograms]
-    entries = SparseCounts(
+    entries = (
         np.concatenate([[0], np.cumsum(sizes)]),
         np.concatenate([one.cells for one in found.histograms]),
         np.concatenate([np.rint(one.values).astype(np.int64) for one in found.histograms]),
     )
+    schema = known.schema
+    if known.split is not None:
+        entries, schema = known.split.joined(*entries), known.split.given
     made = WholeProjection(options.method, options.weights, found.certificate, programs=found.programs)
-    return SupportSolution(geography, schema, entries, made, checks, found.touched)
+    return SupportSolution(geography, schema, SparseCounts(*entries), made, checks, found.touched)
 
 
 @dataclass(frozen=True)

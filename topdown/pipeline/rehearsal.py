@@ -24,8 +24,9 @@ from topdown.pipeline.derive import projected
 from topdown.pipeline.on_supports import solved_on_supports
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
+from topdown.projection.histograms.open_answers import KnownAnswers
 from topdown.projection.histograms.support_descent import Tied
-from topdown.projection.limits import AnswerLimits
+from topdown.projection.limits import AnswerLimits, OpenAnswers
 from topdown.release.making import project_whole
 from topdown.workload import DETAILED, Query, Schema
 
@@ -53,19 +54,19 @@ def rehearse(
     stages: Stages,
     schema: Schema,
     limits: AnswerLimits | None = None,
-    tied: Tied | None = None,
+    known: KnownAnswers | None = None,
 ) -> None:
     """Project, certify, solve again and round stand-ins, so that failures are found before anything is drawn.
 
-    ``schema``: of the cells. ``limits``: of answers, which the numbers satisfy; ``tied``: of which query every unit has
-    all answers. Whether it succeeds depends on public facts, not on the counts. Raises `ProjectionError`, and
+    ``schema``: of the cells. ``limits``: of answers, which the numbers satisfy; ``known``: what is known of a release
+    on supports. Whether it succeeds depends on public facts, not on the counts. Raises `ProjectionError`, and
     `ConfigError` for exact queries that cannot be rounded together.
     """
     with stages.stage("rehearsing on stand-in counts"):
         several = any(set(plan.queries(level)) - {DETAILED} for level in geography.levels)
         try:
-            if schema.is_large:
-                _on_supports(config, geography, plan, schema, None if tied is None else tied.query)
+            if known is not None:
+                _on_supports(config, geography, plan, schema, limits, known)
                 return
             if several or limits is not None:
                 measurements, limits = stand_ins_of_queries(geography, plan, schema, limits)
@@ -110,21 +111,40 @@ class _AskedStandIns:
 
 
 def _on_supports(
-    config: DerivationConfig, geography: Geography, plan: Plan, schema: Schema, query: Query | None
+    config: DerivationConfig,
+    geography: Geography,
+    plan: Plan,
+    schema: Schema,
+    limits: AnswerLimits | None,
+    known: KnownAnswers,
 ) -> None:
     """Rehearse on a part of the geography, and on some of the cells, since the root's program has all of them."""
     part, rng = part_of(geography, _LEAVES_ON_SUPPORTS), np.random.default_rng(SEED)
+    tree, n_leaves = part.tree, part.tree.n_leaves
     cells = np.sort(rng.permutation(schema.possible_cells())[:_CELLS_ON_SUPPORTS])
     occupied = cells[:: max(1, len(cells) // OCCUPIED_CELLS)]
-    leaves = rng.poisson(rng.dirichlet(np.full(len(occupied), 0.2)), (part.tree.n_leaves, len(occupied)))
-    leaves *= rng.integers(0, 200, (part.tree.n_leaves, 1))
-    counts = part.tree.aggregate(np.ascontiguousarray(leaves.T)).T
-    asked = _AskedStandIns(part, plan, schema, occupied, counts)
+    leaves = rng.poisson(rng.dirichlet(np.full(len(occupied), 0.2)), (n_leaves, len(occupied)))
+    leaves *= rng.integers(0, 200, (n_leaves, 1))
+    given = None
+    if limits is not None:
+        given = OpenAnswers.of_limits(limits.of_leaves(part))
+        leaves *= given.there[tree.leaves][:, given.query.answers_of(occupied)]
+    nodes = tree.aggregate(np.ascontiguousarray(leaves.T)).T
     tied = None
-    if query is not None:
-        nodes, place = np.nonzero(counts)
-        tied = Tied.of(query, nodes, query.answers_of(occupied[place]), counts[nodes, place], part.n_nodes)
-    solved_on_supports(config, part, schema, asked, KeyedSource(bytes(32)), Silent(), tied, cells)
+    if known.tied is not None:
+        query = Query(schema, known.tied.query.kept[: len(schema.names)])
+        node, place = np.nonzero(nodes)
+        tied = Tied.of(query, node, query.answers_of(occupied[place]), nodes[node, place], part.n_nodes)
+    of_part = KnownAnswers.of(schema, tree, tied, given, cells)
+    if of_part.split is not None:
+        leaf, place = np.nonzero(leaves)
+        split = of_part.split.split(leaf, occupied[place])
+        occupied, column = np.unique(split, return_inverse=True)
+        table = np.zeros((n_leaves, len(occupied)), np.int64)
+        table[leaf, column.reshape(-1)] = leaves[leaf, place]
+        nodes = tree.aggregate(np.ascontiguousarray(table.T)).T
+    asked = _AskedStandIns(part, plan, of_part.schema, occupied, nodes)
+    solved_on_supports(config, part, of_part, asked, KeyedSource(bytes(32)), Silent())
 
 
 def load_loops() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -175,6 +175,41 @@ class AnswerLimits:
                     ),
                 }
             )
+
+
+class OpenAnswers(NamedTuple):
+    """Answers to a ``query`` that are open: ``there`` (nodes x answers), whether a node can have records in them."""
+
+    query: Query
+    there: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of_limits(cls, limits: AnswerLimits) -> OpenAnswers:
+        """The answers that no limit of 0 closes: at a leaf its own and those of the units above it, at a unit above
+        those of all of its leaves. Raises `ConfigError` for limits of several queries, and for a limit other than 0."""
+        if len(limits.by_query) != 1:
+            raise ConfigError(
+                f"the limits are of {', '.join(shown(query.name) for query in limits.by_query)}, and in a schema of so "
+                "many cells they are of one query; keep one"
+            )
+        ((query, (low, high)),) = limits.by_query.items()
+        geography, tree = limits.geography, limits.geography.tree
+        wrong = np.argwhere((low > 0) | (np.isfinite(high) & (high > 0)))
+        if len(wrong):
+            node, answer = (int(k) for k in wrong[0])
+            raise ConfigError(
+                f"{geography.describe(node)}, {shown(query.labels()[answer])}: in a schema of so many cells a limit "
+                "says only where there are no records: leave lower 0 or empty, and upper 0 or empty"
+            )
+        there = high > 0
+        for index in range(1, tree.n_levels):
+            nodes = tree.level(index)
+            there[nodes] &= there[tree.parent[nodes]]
+        there[: tree.leaves.start] = False
+        for index in range(tree.n_levels - 1, 0, -1):
+            nodes = tree.level(index)
+            np.logical_or.at(there, tree.parent[nodes], there[nodes])
+        return cls(query, there)
 
 
 def _batches(table: Any) -> Iterator[dict[str, list[Any]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from topdown.confidential.counts import Counts
@@ -17,17 +19,20 @@ from topdown.workload import Schema
 
 
 def limits_digest(config: RunConfig) -> str | None:
-    """SHA-256 of the table of limits, or of the manifest of the release that every unit is tied to; None where there is
-    neither. Raises `DataError` where it cannot be read."""
-    path, setting = config.limits_path, "bounds.path"
-    if config.ties_path is not None:
-        path, setting = config.ties_path / MANIFEST, "ties.release"
-    if path is None:
-        return None
-    try:
-        return table_digest(require_file(path))
-    except OSError as error:
-        raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct {setting}") from None
+    """SHA-256 of the table of limits, or of the manifest of the release that every unit is tied to, or of the text of
+    both; None where there is neither. Raises `DataError` where one cannot be read."""
+    manifest = None if config.ties_path is None else config.ties_path / MANIFEST
+    found = []
+    for path, setting in ((config.limits_path, "bounds.path"), (manifest, "ties.release")):
+        if path is None:
+            continue
+        try:
+            found.append(table_digest(require_file(path)))
+        except OSError as error:
+            raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct {setting}") from None
+    if len(found) < 2:
+        return found[0] if found else None
+    return hashlib.sha256("".join(found).encode()).hexdigest()
 
 
 def read_limits(config: RunConfig, geography: Geography, schema: Schema) -> AnswerLimits | None:

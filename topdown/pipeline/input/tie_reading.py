@@ -1,4 +1,5 @@
-"""The release that a configuration ties every unit to: read, and held against the units and the schema."""
+"""What is known of every unit of a release on supports: the release that a configuration ties it to, and which answers
+are 0."""
 
 from __future__ import annotations
 
@@ -10,18 +11,49 @@ from topdown.config import RunConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
+from topdown.projection.histograms.open_answers import KnownAnswers
 from topdown.projection.histograms.support_descent import Tied
 from topdown.projection.invariants import Contradiction
+from topdown.projection.limits import AnswerLimits, OpenAnswers
 from topdown.release.published import read_release
 from topdown.release.whole_counts import Release
 from topdown.wording import shown, shown_path
 from topdown.workload import Query, Schema
 from topdown.workload.schema import TIMES
 
-TIES_STATEMENT = (
-    "Every unit keeps the counts of a release that was published before, and whose manifest.json has this SHA-256: "
-    "they are public, and cost no budget here."
+_TIES = "Every unit keeps the counts of a release that was published before: they are public, and cost no budget here."
+_CLOSED = (
+    "A public table says in which answers a unit has no records. Of answers that share a total that is kept, the "
+    "detailed query counts units apart by which of them they have."
 )
+
+
+def known_statement(config: RunConfig) -> str:
+    """What is known of every unit in a release on supports, in sentences, and what the SHA-256 beside them is of."""
+    if config.ties_path is None:
+        return f"{_CLOSED} The table has this SHA-256."
+    if config.limits_path is None:
+        return f"{_TIES} The release's manifest.json has this SHA-256."
+    return (
+        f"{_TIES} {_CLOSED} This is the SHA-256 of a text: that of the table, and after it that of the release's "
+        "manifest.json."
+    )
+
+
+def known_answers(config: RunConfig, geography: Geography, schema: Schema, limits: AnswerLimits | None) -> KnownAnswers:
+    """What ``config`` says is known of every unit of a release on supports: the answers of the release that it is tied
+    to, and in which answers there are no records by its ``limits``.
+
+    Raises as `read_ties` does; `ConfigError` for limits that are not kept there or that contradict the ties.
+    """
+    tied = read_ties(config, geography, schema)
+    try:
+        given = None if limits is None else OpenAnswers.of_limits(limits)
+        return KnownAnswers.of(schema, geography.tree, tied, given)
+    except ConfigError as error:
+        raise ConfigError(f"bounds: {error}") from None
+    except Contradiction as error:
+        raise ConfigError(f"bounds: {geography.describe(error.node)}: {error}; correct the table of limits") from None
 
 
 def read_ties(config: RunConfig, geography: Geography, schema: Schema) -> Tied | None:

@@ -27,6 +27,7 @@ from topdown.projection.histograms.families import Programs, Sparse, residuals_o
 from topdown.projection.histograms.flow import chain, network
 from topdown.projection.histograms.support_family import HeldSums, SupportFamily
 from topdown.projection.invariants import Contradiction
+from topdown.projection.limits import OpenAnswers
 from topdown.projection.rounding_method import Rounding
 from topdown.workload import DETAILED, Query, Schema
 
@@ -132,6 +133,7 @@ class SupportDescent:
         asked: what was measured. At every level it must have the detailed query, which determines every cell.
         rounding: how a family's solution is made whole.
         tied: answers that every node has exactly, None for none.
+        open: the answers in which a node can have records, None where that is not known, or follows from ``tied``.
 
     Raises `ConfigError` for a level without the detailed query, and for a rounding that takes no histograms,
     `Contradiction` as `Tied.require` does.
@@ -143,6 +145,7 @@ class SupportDescent:
     asked: Asked
     rounding: Rounding
     tied: Tied | None = None
+    open: OpenAnswers | None = None
 
     def __post_init__(self) -> None:
         self.rounding.for_families()
@@ -160,22 +163,25 @@ class SupportDescent:
     ) -> tuple[SupportFamily, list[TouchedAnswers]]:
         """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``,
         which ``threads`` solve; and the answers that it asks for."""
-        cells, held = self.cells if above is None else above.cells, None
+        cells, held, possible = self.cells if above is None else above.cells, None, None
+        first = self.tree.level(index).start
+        own = slice(first + nodes.start, first + nodes.stop)
+        if self.open is not None:
+            possible = self.open.there[own][:, self.open.query.answers_of(cells)]
         if self.tied is not None:
             groups, group = np.unique(self.tied.query.answers_of(cells), return_inverse=True)
-            first = self.tree.level(index).start
-            held = HeldSums(group.reshape(-1), self.tied.at(slice(first + nodes.start, first + nodes.stop), groups))
+            held = HeldSums(group.reshape(-1), self.tied.at(own, groups))
             if above is None:
                 some = held.sums[0, held.group] > 0
                 cells, (kept, group) = cells[some], np.unique(held.group[some], return_inverse=True)
                 held = HeldSums(group.reshape(-1), held.sums[:, kept])
         total = None if above is None else above.values.astype(np.float64)
         places, said, precision, touched = list[npt.NDArray[np.int32]](), list[IntArray](), list[float](), []
-        single, own = 0.0, np.zeros((0, 0), np.int64)
+        single, detailed = 0.0, np.zeros((0, 0), np.int64)
         for query, variance in self.asked.queries(index).items():
             if query.name == DETAILED:
-                single, own = 1.0 / variance, self.asked.measured(index, query, nodes, cells)
-                touched.append(TouchedAnswers(index, query.name, nodes, cells, _narrow(own)))
+                single, detailed = 1.0 / variance, self.asked.measured(index, query, nodes, cells)
+                touched.append(TouchedAnswers(index, query.name, nodes, cells, _narrow(detailed)))
                 continue
             answers, place = np.unique(query.answers_of(cells), return_inverse=True)
             values = self.asked.measured(index, query, nodes, answers)
@@ -185,7 +191,7 @@ class SupportDescent:
             precision.append(1.0 / variance)
         joined = np.stack(places) if places else np.zeros((0, len(cells)), np.int32)
         precise = np.array(precision)
-        return SupportFamily(cells, joined, said, precise, single, own, total, held, threads=threads), touched
+        return SupportFamily(cells, joined, said, precise, single, detailed, total, held, possible, threads), touched
 
 
 def _narrow(values: IntArray) -> npt.NDArray[np.signedinteger[Any]]:
