@@ -111,15 +111,17 @@ def cells_of(minors: npt.NDArray[np.int64], adults: npt.NDArray[np.int64]) -> An
 
 
 def facilities(codes: list[str], kinds: npt.NDArray[np.int64]) -> dict[str, list[Any]]:
-    """The public table of the kinds of group quarters that every block has, as limits."""
-    rows = sorted({(code, int(k)) for code, own in zip(codes, kinds, strict=True) for k in own if k >= 0})
-    names = DHC_PERSONS.attribute("relgq").categories
+    """The public table of the kinds of group quarters that every block has, as limits. A kind that no block has is
+    listed at the first, with none there: where the table is said to be complete, that closes it to all."""
+    there = {(code, int(k)) for code, own in zip(codes, kinds, strict=True) for k in own if k >= 0}
+    nowhere = {(codes[0], k) for k in set(range(18, 42)) - {k for _, k in there}}
+    rows, names = sorted(there | nowhere), DHC_PERSONS.attribute("relgq").categories
     return {
         "geoid": [code for code, _ in rows],
         "query": ["relgq"] * len(rows),
         "answer": [names[k] for _, k in rows],
         "lower": [0] * len(rows),
-        "upper": [None] * len(rows),
+        "upper": [0 if row in nowhere else None for row in rows],
     }
 
 

@@ -377,6 +377,10 @@ def test_no_unit_has_records_where_its_limits_say_that_there_are_none(written: P
     found = {(blocks[row], str(age)) for row, age in np.argwhere(ages).tolist()}
     assert found < opened
     assert np.array_equal(made.release.answers("state", "age")[0], ages.sum(axis=0))
+    limits = pd.read_parquet(public / "limits.parquet")
+    assert (limits["upper"] == 0).all()
+    closed = set(zip(limits["geoid"], limits["answer"], strict=True))
+    assert {(block, str(age)) for block in blocks for age in range(12)} - opened == closed
     stated = made.manifest["limits"]["statement"]
     assert "in which answers a unit has no records" in stated
     assert ("published before" in stated) == tied

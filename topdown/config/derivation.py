@@ -88,8 +88,9 @@ class Output(TomlSection):
     estimates_csv: bool = False
     """Write the estimates as CSV, too."""
     tables: list[str] = Field(default_factory=list)
-    """Queries, or "P1" to "P5" of the redistricting file, whose answers are written as a table with a row per unit,
-    with a second table of their estimates.
+    """Queries, or tables by their own names: "P1" to "P5" of the redistricting file, of the DHC's persons "P1", "P3" to
+    "P5", "P8" to "P12" with "P12A" to "P12V", "P18" and "PCT12" with "PCT12A" to "PCT12O". Their answers are written as
+    a table with a row per unit, with a second table of their estimates.
     """
     confidence: float = Field(default=0.9, gt=0.5, lt=1.0)
     """The confidence of the margins of error, above 0.5 and below 1."""

@@ -279,7 +279,8 @@ class BoundsOptions(TomlSection):
     """Publicly known limits of the answers to queries at units, which the release respects."""
 
     path: str
-    """A public table with the columns geoid, query, answer, lower and upper."""
+    """A public table with the columns geoid, query, answer, lower and upper. In a schema with too many cells for tables
+    of them, of one query, and of limits of 0 alone."""
     closed: list[str] = Field(default_factory=list)
     """Queries for which the table lists everything that exists: if a unit has no row for an answer, but other units of
     its level do, that answer is 0.

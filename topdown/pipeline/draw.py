@@ -168,14 +168,15 @@ def draw(
         return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_digest, areas)
     if config.on_supports:
         solved, measured = _solved(config, prepared, journal, begun, stages, workers)
-        units, known = prepared.units, prepared.limits_digest
+        units, known, limits = prepared.units, prepared.limits_digest, prepared.limits
         del prepared  # With it go the counts, whose memory is wanted.
         give_back()
         entry = confirm(charged_to(config), journal, measured)
         noise = journal.release_name()
         statement = known_statement(config)
         origin = Origin(units, entry, notices=notices, limits=known, limits_statement=statement, noise=noise)
-        return SupportDrawn(solved, begun.ties, plan, origin, begun.key.fit_for_release and begun.ties.fit_for_release)
+        fit = begun.key.fit_for_release and begun.ties.fit_for_release
+        return SupportDrawn(solved, begun.ties, plan, origin, fit, limits)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):

@@ -31,6 +31,7 @@ from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.histograms.support_descent import Asked, SupportDescent, descend_on_supports
 from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.invariants import Contradiction
+from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Method, method_named, nonnegative_methods
 from topdown.projection.rounding_method import rounding_named
 from topdown.release.manifest import Origin
@@ -55,14 +56,15 @@ class SupportSolution:
 
 @dataclass(frozen=True)
 class SupportDrawn:
-    """What a release is written from: what was ``solved``, the plan, the ``origin`` that the manifest states, and
-    whether noise and ties were drawn exactly, from operating-system entropy."""
+    """What a release is written from: what was ``solved``, the plan, the ``origin`` that the manifest states, whether
+    noise and ties were drawn exactly, from operating-system entropy, and the public ``limits``."""
 
     solved: SupportSolution
     ties: KeyedSource = field(repr=False)
     plan: Plan
     origin: Origin
     fit_for_release: bool
+    limits: AnswerLimits | None = None
 
 
 def require_on_supports(config: DerivationConfig, plan: Plan, levels: tuple[str, ...], schema: Schema) -> None:
@@ -178,7 +180,7 @@ def derive_on_supports(
     again.set_result(solved.checks)
     measurements = nothing_kept(solved.geography, solved.schema, drawn.plan, fit_for_release=drawn.fit_for_release)
     made = Projected({"non_negative": solved.projection}, again, release)
-    one = Drawn(measurements, drawn.ties, drawn.plan, drawn.origin)
+    one = Drawn(measurements, drawn.ties, drawn.plan, drawn.origin, limits=drawn.limits)
     fit = drawn.fit_for_release
     with (
         thread_pool(workers) as pool,

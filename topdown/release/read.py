@@ -122,7 +122,8 @@ def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
         nothing = nothing_kept(geography, schema, plan, fit_for_release=fit)
         derived_from = DerivedFrom(file_digest(folder / MANIFEST), "")
         origin = Origin(units, ledger, derived_from, notices, limits_digest, statement, noise)
-        return Published(folder, nothing, plan, origin)
+        limits = released_limits(folder / LIMITS, geography, schema) if LIMITS in manifest["files"] else None
+        return Published(folder, nothing, plan, origin, limits)
     with as_described(folder / MEASUREMENTS):
         entries = list(_stated_entries(stated) if plan is None else _entries_of(plan, geography))
         found = _read(folder / MEASUREMENTS, geography, cells, schema, entries)

@@ -1,7 +1,7 @@
 """The tables that are published: every column is an answer to a query, which is a sum of cells.
 
-A table is a query of the schema ("age * sex"), or a table with a known name: P1 to P5 and H1 of the redistricting file,
-where the schema has their attributes.
+A table is a query of the schema ("age * sex"), or a table with a known name (`known_tables`): of the redistricting file
+or of the DHC, where the schema has their attributes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from topdown.errors import ConfigError, suggest
 from topdown.wording import listed, shown
+from topdown.workload.known_tables import known_table
 from topdown.workload.query import Query
-from topdown.workload.redistricting import PERSONS, RACES, RESIDENCES, TABLES, UNITS, field_names
-from topdown.workload.schema import DETAILED, TOTAL, Recode, Schema
+from topdown.workload.schema import DETAILED, TOTAL, Schema
 
 UNIT_COLUMNS = ("geoid", "level", "name")
 """The columns that name a row's unit."""
@@ -62,7 +62,7 @@ def queries_of(tables: Sequence[AnswerTable]) -> tuple[Query, ...]:
 
 
 def answer_tables(names: Sequence[str], schema: Schema) -> tuple[AnswerTable, ...]:
-    """The tables called ``names``, each a query of ``schema`` or one of the redistricting file ("P1" to "P5", "H1").
+    """The tables called ``names``, each a query of ``schema`` or one with a known name ("P1").
 
     The table of a query has a column for every answer and, where there are several, their total. Raises `ConfigError`
     for an unknown name, for a table that is named twice, and for two columns with the same name.
@@ -148,8 +148,8 @@ def margin_names(column: str) -> tuple[str, ...]:
 
 
 def _columns(name: str, schema: Schema) -> tuple[Column, ...]:
-    known = _redistricting_columns(name, schema)
-    if known is not None:
+    known = known_columns(name, schema)
+    if known is not None and name not in (one.name for one in known):
         return known
     query = Query.parse(name, schema)
     labels = query.labels()
@@ -160,7 +160,7 @@ def _columns(name: str, schema: Schema) -> tuple[Column, ...]:
 
 
 def answer_columns(query: str, schema: Schema) -> tuple[Column, ...]:
-    """The answers to ``query``, or the fields of a table of the redistricting file.
+    """The answers to ``query``, or the fields of a table with a known name.
 
     Raises `ConfigError` as `Query.parse` does.
     """
@@ -174,16 +174,16 @@ def answer_columns(query: str, schema: Schema) -> tuple[Column, ...]:
 def answer_column(query: str, cell: str | None, schema: Schema) -> Column:
     """The answer ``cell`` of ``query``; where ``cell`` is None, the only answer of the query.
 
-    ``query``: a query, or a table of the redistricting file, whose cells are its fields, or one of these fields
-    ("P0010003"). ``cell``: with the query "total" any cell of the schema or any field of such a table, too. Raises
+    ``query``: a query, or a table with a known name, whose cells are its fields, or one of these fields ("P0010003").
+    ``cell``: with the query "total" any cell of the schema or any field of such a table, too. Raises
     `ConfigError` for an unknown query or cell, and for a query of several answers without a cell.
     """
     columns = answer_columns(query, schema)
     if cell is not None and query == TOTAL:
         if cell in schema.cells():
             return Column(cell, Query.parse(DETAILED, schema), schema.cells().index(cell))
-        field = None if cell in TABLES else known_columns(cell, schema)
-        columns = columns if field is None else field
+        field = known_columns(cell, schema) or ()
+        columns = field if cell in (one.name for one in field) else columns
     if cell is None and len(columns) > 1:
         raise ConfigError(
             f"query {shown(query)} has {len(columns)} answers; name one of them as the cell: "
@@ -196,90 +196,19 @@ def answer_column(query: str, cell: str | None, schema: Schema) -> Column:
     return found
 
 
-# -- the redistricting file -------------------------------------------------------------------------------------------
-
-Field = dict[str, int]
-"""Who is counted in a field: attributes or recodes, each with the number of a category; {} counts everybody."""
-
-_ABOUT = {
-    "P1": ("cenrace",),
-    "P2": ("hispanic", "cenrace"),
-    "P3": ("votingage", "cenrace"),
-    "P4": ("votingage", "hispanic", "cenrace"),
-    "P5": ("hhgq",),
-    "H1": ("h1",),
-}
-"""The attributes of every table."""
-
-_OF_SIZE = {k: tuple(race for race in RACES if race.count("+") + 1 == k) for k in range(1, 7)}
-"""The combinations of races, by the number of races."""
-
-_SEVERAL, _NUMBER, _KIND, _QUARTERS = "several races", "number of races", "kind of quarters", "group quarters"
-
-
-def _fields(table: str) -> list[Field]:
-    """The fields of a table in the file's order."""
-    if table == "H1":
-        return [{}, {"h1": 1}, {"h1": 0}]
-    if table == "P5":
-        kinds = [
-            [{_KIND: group}, *({"hhgq": k} for k in members)] for group, members in ((1, range(1, 5)), (2, range(5, 8)))
-        ]
-        return [{_QUARTERS: 1}, *kinds[0], *kinds[1]]
-    fields: list[Field] = [
-        {},
-        {_SEVERAL: 0},
-        *({"cenrace": RACES.index(race)} for race in _OF_SIZE[1]),
-        {_SEVERAL: 1},
-    ]
-    for size in range(2, 7):
-        fields += [{_NUMBER: size - 1}, *({"cenrace": RACES.index(race)} for race in _OF_SIZE[size])]
-    if "hispanic" in _ABOUT[table]:
-        fields = [{}, {"hispanic": 1}, {"hispanic": 0}, *({"hispanic": 0, **field} for field in fields[1:])]
-    return [{"votingage": 1, **field} for field in fields] if "votingage" in _ABOUT[table] else fields
-
-
-def _recodes() -> dict[str, tuple[Recode, ...]]:
-    """The recodes that the fields need, by attribute."""
-    more = tuple(race for size in range(2, 7) for race in _OF_SIZE[size])
-    words = ("one race", "two races", "three races", "four races", "five races", "six races")
-    kinds = PERSONS.recodes[0].groups
-    return {
-        "cenrace": (
-            Recode(_SEVERAL, "cenrace", (("one race", _OF_SIZE[1]), ("two or more races", more))),
-            Recode(_NUMBER, "cenrace", tuple(zip(words, _OF_SIZE.values(), strict=True))),
-        ),
-        "hhgq": (
-            Recode(_KIND, "hhgq", kinds),
-            Recode(_QUARTERS, "hhgq", (("none", RESIDENCES[:1]), ("any", RESIDENCES[1:]))),
-        ),
-    }
-
-
 def known_columns(name: str, schema: Schema) -> tuple[Column, ...] | None:
-    """The columns of a table of the redistricting file ("P1"), or one of its fields alone ("P0010003").
+    """The columns of a table with a known name ("P1"), or one of its fields alone ("P0010003").
 
     None where ``name`` is neither, or ``schema`` does not have its attributes.
     """
-    table = name if name in TABLES else next((one for one in TABLES if name in field_names(one)), "")
-    columns = _redistricting_columns(table, schema)
-    if columns is None or name == table:
-        return columns
-    return tuple(column for column in columns if column.name == name)
-
-
-def _redistricting_columns(name: str, schema: Schema) -> tuple[Column, ...] | None:
-    """The columns of a table of the redistricting file; None where there is none of this name for ``schema``."""
-    attributes = {one.name: one for one in schema.attributes}
-    source = UNITS if name == "H1" else PERSONS
-    wanted = _ABOUT.get(name, ())
-    if not wanted or any(attributes.get(one) != source.attribute(one) for one in wanted):
+    found = known_table(name, schema)
+    if found is None:
         return None
-    recodes = tuple(recode for one in wanted for recode in _recodes().get(one, ()))
-    own = Schema(schema.attributes, recodes)
+    own = Schema(schema.attributes, found.recodes)
     columns = []
-    for title, field in zip(field_names(name), _fields(name), strict=True):
-        query = Query.parse(" * ".join(field) or TOTAL, own)
-        place = [field[factor.name] for factor in query.factors]
-        columns.append(Column(title, query, int(np.ravel_multi_index(place, query.shape)) if place else 0))
+    for title, field in found.fields.items():
+        if name in (title, found.name):
+            query = Query.parse(" * ".join(field) or TOTAL, own)
+            place = [field[factor.name] for factor in query.factors]
+            columns.append(Column(title, query, int(np.ravel_multi_index(place, query.shape)) if place else 0))
     return tuple(columns)
