@@ -18,6 +18,7 @@ from topdown.projection.histograms import support_family
 from topdown.projection.histograms.families import solve_compiled
 from topdown.projection.histograms.support_descent import OnSupports, SupportDescent, Tied, descend_on_supports
 from topdown.projection.histograms.support_family import HeldSums, SupportFamily, solve_by_gradients
+from topdown.projection.histograms.support_kernel import apply_queries, coarse_inverse, coarse_solve
 from topdown.projection.invariants import Contradiction
 from topdown.projection.rounding_method import rounding_named
 from topdown.workload import Query
@@ -115,19 +116,6 @@ def test_the_release_is_the_same_with_all_answers_drawn_before_in_another_order_
     assert same(lazily, made(counts, asked(counts), workers=2))
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_the_release_is_the_same_where_threads_share_families(monkeypatch: pytest.MonkeyPatch, tied: bool) -> None:
-    counts = populated(2)
-    held = published(counts, "adult * race") if tied else None
-    monkeypatch.setattr(support_family, "DENSE_CELLS", 0)
-    alone = made(counts, asked(counts), held)
-    monkeypatch.setattr(support_family, "_SHARED", 0)
-    shared = list[int]()
-    monkeypatch.setattr(support_family, "available_workers", lambda: shared.append(1) or 3)
-    assert same(alone, made(counts, asked(counts), held, workers=2))
-    assert shared
-
-
 def test_what_is_listed_as_touched_is_all_that_was_asked_for_and_makes_the_release_again() -> None:
     counts = populated(3)
     found = made(counts, asked(counts))
@@ -215,12 +203,16 @@ def test_the_coarse_queries_of_a_root_are_inverted_on_its_free_cells() -> None:
     whole = given.single * np.eye(900) + sum(same)
     x = np.random.default_rng(4).random((1, 900))
     assert np.allclose(given.times(x), x @ whole, rtol=1e-12)
-    some = x[0, inside]
+    some, known, found = x[0, inside], given.arrays(), np.empty(len(inside))
     starts = np.array([0, len(inside)])
-    assert np.allclose(given.times_entries(some, starts, inside), whole[np.ix_(inside, inside)] @ some, rtol=1e-12)
+    apply_queries(some, starts, inside, known.answers, known.begins, known.weights, known.single, found)
+    assert np.allclose(found, whole[np.ix_(inside, inside)] @ some, rtol=1e-12)
     coarse = (given.single + given.precision[3]) * np.eye(900) + sum(same[:3])
-    assert np.allclose(given.nearly_inverse(inside)(coarse[np.ix_(inside, inside)] @ some), some, atol=1e-9)
-    assert given.nearly_inverse(inside)(some) is not some
+    of = known.coarse, known.roots, known.coarse_diagonal
+    inverse = np.empty((len(known.roots), len(known.roots)))
+    coarse_inverse(inside, *of, inverse)
+    coarse_solve(coarse[np.ix_(inside, inside)] @ some, inside, *of, inverse, found)
+    assert np.allclose(found, some, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(12))

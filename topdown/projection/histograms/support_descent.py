@@ -8,8 +8,8 @@ program, ties and certificate do not depend on who works when.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.machine.parallel import map_ordered, thread_pool
+from topdown.machine.parallel import started, thread_pool
 from topdown.measurements.touched import TouchedAnswers
 from topdown.noise import KeyedSource
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate, Residuals, certify
@@ -158,11 +158,9 @@ class SupportDescent:
                     f"solved only where it is measured: give {DETAILED!r} a share there"
                 )
 
-    def family(
-        self, index: int, nodes: slice, above: Sparse | None, threads: Executor | None = None
-    ) -> tuple[SupportFamily, list[TouchedAnswers]]:
-        """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``,
-        which ``threads`` solve; and the answers that it asks for."""
+    def family(self, index: int, nodes: slice, above: Sparse | None) -> tuple[SupportFamily, list[TouchedAnswers]]:
+        """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``; and
+        the answers that it asks for."""
         cells, held, possible = self.cells if above is None else above.cells, None, None
         first = self.tree.level(index).start
         own = slice(first + nodes.start, first + nodes.stop)
@@ -191,7 +189,7 @@ class SupportDescent:
             precision.append(1.0 / variance)
         joined = np.stack(places) if places else np.zeros((0, len(cells)), np.int32)
         precise = np.array(precision)
-        return SupportFamily(cells, joined, said, precise, single, detailed, total, held, possible, threads), touched
+        return SupportFamily(cells, joined, said, precise, single, detailed, total, held, possible), touched
 
 
 def _narrow(values: IntArray) -> npt.NDArray[np.signedinteger[Any]]:
@@ -211,19 +209,10 @@ def descend_on_supports(descent: SupportDescent, ties: KeyedSource, workers: int
     """
     tree = descent.tree
     exact = () if descent.tied is None else (descent.tied.query,)
-    # Families wait for threads of their own, since those that work on families may all be waiting.
-    with thread_pool(workers) as executor, thread_pool(workers) as threads:
-        solve = partial(_family, descent, ties, chain(descent.schema, exact), threads)
-        levels = [[solve(0, (slice(0, 1), None))]]
-        for index in range(1, tree.n_levels):
-            above = [node for family in levels[-1] for node in family[0]]
-            families = tree.families(index - 1)
-            tasks = [
-                (slice(int(start), int(start + size)), parent)
-                for parent, start, size in zip(above, families.starts, families.sizes, strict=True)
-            ]
-            levels.append(list(map_ordered(partial(solve, index), tasks, executor)))
-    every = [family for level in levels for family in level]
+    solve = partial(_family, descent, ties, chain(descent.schema, exact))
+    with thread_pool(workers) as executor:
+        found = _one_after_its_parent(tree, solve, executor)
+    every = [found[key] for key in sorted(found)]
     variances = [variance for index in range(tree.n_levels) for variance in descent.asked.queries(index).values()]
     residuals = Residuals.together([family[1] for family in every])
     certificate = certify([residuals], np.array(variances), nonnegative=True, tolerance=FAMILY_TOLERANCE)
@@ -235,20 +224,39 @@ def descend_on_supports(descent: SupportDescent, ties: KeyedSource, workers: int
     )
 
 
+def _one_after_its_parent(
+    tree: Tree, solve: Callable[[int, slice, Sparse | None], _Solved], executor: Executor | None
+) -> dict[tuple[int, int], _Solved]:
+    """All families, by level and first node in it: each is begun when its parent's histogram is known, so that a large
+    family holds up only what is below it."""
+    found: dict[tuple[int, int], _Solved] = {}
+    families = [tree.families(index) for index in range(tree.n_levels - 1)]
+    running = {started(partial(solve, 0, slice(0, 1), None), executor): (0, 0)}
+    try:
+        while running:
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                index, first = running.pop(done)
+                found[index, first] = done.result()
+                if index + 1 == tree.n_levels:
+                    continue
+                for node, above in enumerate(found[index, first][0], first):
+                    begin, size = int(families[index].starts[node]), int(families[index].sizes[node])
+                    task = partial(solve, index + 1, slice(begin, begin + size), above)
+                    running[started(task, executor)] = index + 1, begin
+    finally:
+        for waiting in running:
+            waiting.cancel()
+    return found
+
+
 def _family(
-    descent: SupportDescent,
-    ties: KeyedSource,
-    groups: list[Query],
-    threads: Executor | None,
-    index: int,
-    task: tuple[slice, Sparse | None],
+    descent: SupportDescent, ties: KeyedSource, groups: list[Query], index: int, nodes: slice, above: Sparse | None
 ) -> _Solved:
-    nodes, above = task
     count = nodes.stop - nodes.start
     if above is not None and not len(above.cells):
         nothing = Sparse(np.zeros(0, np.int64), np.zeros(0))
         return [nothing] * count, residuals_of_nothing(count, 1), Programs(0, 0, 0, 0), []
-    family, touched = descent.family(index, nodes, above, threads)
+    family, touched = descent.family(index, nodes, above)
     try:
         solved, lacking = family.solve()
     except ProjectionError as error:

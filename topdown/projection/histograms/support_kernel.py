@@ -1,4 +1,5 @@
-"""P x of a family on its support, and the directions in which its free cells may change, compiled.
+"""The active set of a family on its support, compiled: which cells are free, and the equations on them by conjugate
+gradients in the space of the directions along which no sum that is known changes (Gould, Hribar, Nocedal 2001).
 
 Nothing is a matrix over the cells, and what is free is held as *entries*, child after child, each a cell: most cells of
 most children are 0.
@@ -6,7 +7,7 @@ most children are 0.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,50 @@ from topdown.projection.histograms.family_kernel import factor, invert
 
 _NOTHING = 1e-14
 """What rounding leaves of a slope, as a part of it."""
+
+SIGN, ROUNDING = 1e-10, 2.0**-46
+"""What counts as a wrong sign, in units of the noise; and what rounding may be of the largest term."""
+
+LEFT = (1.0, 1e-1, 1e-3, 1e-6, 1e-11)
+"""What is left of a round's equations, in units of the noise: the next stage where no cell changes sides any more."""
+
+ROUGH = 2
+"""In so many of these stages the next begins when few cells change sides: which are free depends on what is left, and
+the rest would change sides again."""
+
+_HARDLY_ANY, _LOST, _PATIENCE, _SOME = 0.01, 1e-15, 10, 0.3
+"""Which part of the free cells are few; what rounding leaves of the largest term; after how many rounds without
+progress only some of the cells with a wrong sign change sides, and which part of them."""
+
+_MOST_STEPS, _MOST_REFINEMENTS = 2000, 5
+_FACTOR, _STEP = np.uint64(6364136223846793005), np.uint64(1442695040888963407)
+
+
+class SupportArrays(NamedTuple):
+    """A family, for compiled code.
+
+    ``answers`` (cells x queries): the answers of every cell among those of all queries, which begin at ``begins``
+    (queries + 1,), with the queries' ``weights``; ``single``, the weight of the cells themselves, and ``diagonal``, of
+    P. ``total`` (cells,): the children's sums, where they are ``tied``. ``group`` (cells,): of every cell, with the
+    ``sums`` (children x groups) of its cells, which are known where there are groups; ``by_group`` (cells,), the cells
+    by group, whose groups begin at ``bounds`` (groups + 1,) among them. ``coarse`` (coarse queries x cells), ``roots``
+    and ``coarse_diagonal``: as `coarse_inverse` takes them; no rows where there are none.
+    """
+
+    answers: Any
+    begins: Any
+    weights: Any
+    single: float
+    diagonal: float
+    tied: bool
+    total: Any
+    group: Any
+    sums: Any
+    by_group: Any
+    bounds: Any
+    coarse: Any
+    roots: Any
+    coarse_diagonal: float
 
 
 @compiled
@@ -79,139 +124,224 @@ def coarse_solve(vector: Any, cells: Any, answers: Any, roots: Any, diagonal: fl
         into[e] = back / diagonal
 
 
-@compiled
-def centre(x: Any, sum_of: Any, count: Any) -> None:
-    """Subtract from every entry of ``x`` the mean of all entries of its sum, of which there are ``count`` (sums,)."""
-    total = np.zeros(len(count))
-    for e in range(len(sum_of)):
-        total[sum_of[e]] += x[e]
-    for e in range(len(sum_of)):
-        x[e] -= total[sum_of[e]] / count[sum_of[e]]
+# -- the directions of free cells along which no known sum changes ----------------------------------------------------
 
 
 @compiled
-def factor_groups(children: Any, order: Any, ends: Any, bounds: Any, factors: Any, kept: Any) -> None:
-    """The factors of the equations of `fit`, group by group: of their Schur complement on the children, diag(number of
-    entries) - sum over the cells of f f' / (number of the cell's entries), f the indicator of its children.
+def _entries(free: Any) -> Any:
+    """Where the ``free`` cells (children x cells) of every child begin (children + 1,); their children and cells."""
+    children, cells = free.shape
+    starts = np.zeros(children + 1, np.int64)
+    for c in range(children):
+        count = 0
+        for k in range(cells):
+            count += free[c, k]
+        starts[c + 1] = starts[c] + count
+    row, cell, e = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int32), 0
+    for c in range(children):
+        for k in range(cells):
+            if free[c, k]:
+                row[e], cell[e] = c, k
+                e += 1
+    return starts, row, cell
 
-    ``children`` (entries,): the child of each; ``order`` (entries,): the entries by group and cell; ``ends`` (cells +
-    1,): where those of every cell begin in it, the cells by group, whose groups begin at ``bounds`` (groups + 1,) among
-    them. ``factors`` (groups x children x children) and ``kept`` (groups x children) are written.
+
+@compiled
+def _space(family: Any, free: Any) -> Any:
+    """The entries that are ``free`` and what `_onto` needs of them.
+
+    Where sums of one kind are known: the sum of every entry and how many each has. Where the children's sums and those
+    of groups are, group by group: the entries by cell (``order``, with ``ends`` in it), the children that have some
+    (``members``, from ``firsts``), the place of each entry's child among them, and the ``factors`` (from ``squares``)
+    of the equations' Schur complement on the children, diag(number of entries) - sum over the cells of f f' / (number
+    of the cell's entries), f the indicator of its children.
     """
-    factors[:] = 0.0
-    for g in range(len(bounds) - 1):
-        matrix = factors[g]
-        for k in range(bounds[g], bounds[g + 1]):
-            count = ends[k + 1] - ends[k]
+    starts, row, cell = _entries(free)
+    children, groups, nothing = len(free), family.sums.shape[1], np.zeros(0, np.int64)
+    both = family.tied and groups > 0
+    sum_of = cell if family.tied else family.group[cell].astype(np.int32) if groups > 0 else np.zeros(0, np.int32)
+    count = np.zeros(len(family.total) if family.tied else groups, np.int64)
+    if not both:
+        for e in range(len(sum_of)):
+            count[sum_of[e]] += 1
+        empty = np.zeros(0, np.int32)
+        return (
+            starts,
+            row,
+            cell,
+            sum_of,
+            count,
+            nothing,
+            nothing,
+            nothing,
+            nothing,
+            empty,
+            nothing,
+            np.zeros(0),
+            empty > 0,
+        )
+    places = np.empty(len(family.by_group), np.int64)
+    for k in range(len(places)):
+        places[family.by_group[k]] = k
+    ends = np.zeros(len(places) + 1, np.int64)
+    for e in range(len(cell)):
+        ends[places[cell[e]] + 1] += 1
+    for k in range(len(places)):
+        ends[k + 1] += ends[k]
+    order, filled = np.empty(len(cell), np.int64), ends[:-1].copy()
+    for e in range(len(cell)):
+        k = places[cell[e]]
+        order[filled[k]] = e
+        filled[k] += 1
+    place, at = np.empty(len(cell), np.int32), np.full(children, -1)
+    members, firsts = np.empty(len(cell), np.int64), np.zeros(groups + 1, np.int64)
+    squares, found = np.zeros(groups + 1, np.int64), 0
+    for g in range(groups):
+        for i in range(ends[family.bounds[g]], ends[family.bounds[g + 1]]):
+            c = row[order[i]]
+            if at[c] < 0:
+                at[c] = found - firsts[g]
+                members[found] = c
+                found += 1
+            place[order[i]] = at[c]
+        for j in range(firsts[g], found):
+            at[members[j]] = -1
+        firsts[g + 1] = found
+        squares[g + 1] = squares[g] + (found - firsts[g]) ** 2
+    factors, kept = np.zeros(squares[-1]), np.zeros(found, np.bool_)
+    for g in range(groups):
+        size = firsts[g + 1] - firsts[g]
+        matrix = factors[squares[g] : squares[g + 1]].reshape((size, size))
+        for k in range(family.bounds[g], family.bounds[g + 1]):
+            several = ends[k + 1] - ends[k]
             for i in range(ends[k], ends[k + 1]):
-                one = children[order[i]]
+                one = place[order[i]]
                 matrix[one, one] += 1.0
                 for j in range(ends[k], i + 1):
-                    matrix[one, children[order[j]]] -= 1.0 / count
-        factor(matrix, kept[g])
+                    other = place[order[j]]
+                    matrix[max(one, other), min(one, other)] -= 1.0 / several
+        factor(matrix, kept[firsts[g] : firsts[g + 1]])
+    return starts, row, cell, sum_of, count, order, ends, members, firsts, place, squares, factors, kept
 
 
 @compiled
 def _substitute(lower: Any, kept: Any, vector: Any) -> None:
-    """Solve with a `factor`, in place; only children that are ``kept`` are not 0, and few of them are."""
-    found = np.empty(len(kept))
-    for i in range(len(kept)):
-        row, left = lower[kept[i]], vector[kept[i]]
-        for j in range(i):
-            left -= row[kept[j]] * found[j]
-        found[i] = left / row[kept[i]]
-    vector[:] = 0.0
-    for i in range(len(kept) - 1, -1, -1):
-        row = lower[kept[i]]
-        found[i] /= row[kept[i]]
-        for j in range(i):
-            found[j] -= row[kept[j]] * found[i]
-        vector[kept[i]] = found[i]
+    """Solve with a `factor`, in place; what is not ``kept`` is 0."""
+    size = len(vector)
+    for i in range(size):
+        if kept[i]:
+            left = vector[i]
+            for j in range(i):
+                left -= lower[i, j] * vector[j]
+            vector[i] = left / lower[i, i]
+        else:
+            vector[i] = 0.0
+    for i in range(size - 1, -1, -1):
+        if kept[i]:
+            vector[i] /= lower[i, i]
+            for j in range(i):
+                vector[j] -= lower[i, j] * vector[i]
 
 
 @compiled
-def _fit_group(
-    g: int,
-    sums: Any,
-    right: Any,
-    children: Any,
-    order: Any,
-    ends: Any,
-    bounds: Any,
-    factors: Any,
-    kept: Any,
-    of_cell: Any,
-) -> None:
-    """`fit` for one group: ``right`` (children,) has the answers before and b after."""
-    for k in range(bounds[g], bounds[g + 1]):
-        count = ends[k + 1] - ends[k]
-        for i in range(ends[k], ends[k + 1]):
-            right[children[order[i]]] -= sums[k] / count
-    _substitute(factors[g], np.flatnonzero(kept[g]), right)
-    for k in range(bounds[g], bounds[g + 1]):
-        left = sums[k]
-        for i in range(ends[k], ends[k + 1]):
-            left -= right[children[order[i]]]
-        if ends[k + 1] > ends[k]:
-            of_cell[k] += left / (ends[k + 1] - ends[k])
+def _onto(family: Any, space: Any, x: Any, known: bool, of_cell: Any, of_group: Any) -> None:
+    """Add to the entries ``x`` the a_k + b_cg that gives them the sums that are ``known``, or sums of 0; and a to
+    ``of_cell`` (cells,), b to ``of_group`` (children x groups).
 
-
-@compiled
-def fit(
-    sums: Any,
-    answers: Any,
-    children: Any,
-    order: Any,
-    ends: Any,
-    bounds: Any,
-    factors: Any,
-    kept: Any,
-    of_cell: Any,
-    of_group: Any,
-) -> None:
-    """Add to ``of_cell`` (cells by group,) and ``of_group`` (children x groups) such a and b that a_k + b_cg on the
-    entries of the cells k of group g has ``sums`` over the children (cells by group,) and ``answers`` over the cells of
-    every group (children x groups)."""
-    right = np.empty(len(answers))
-    for g in range(len(bounds) - 1):
-        right[:] = answers[:, g]
-        _fit_group(g, sums, right, children, order, ends, bounds, factors, kept, of_cell)
-        of_group[:, g] += right
-
-
-@compiled
-def centre_groups(x: Any, children: Any, order: Any, ends: Any, bounds: Any, factors: Any, kept: Any) -> None:
-    """Subtract from the entries ``x`` the a_k + b_cg that has the sums of ``x``, as `fit` finds them."""
-    right, sums, of_cell = np.empty(factors.shape[1]), np.empty(len(ends) - 1), np.zeros(len(ends) - 1)
-    for g in range(len(bounds) - 1):
-        right[:] = 0.0
-        for k in range(bounds[g], bounds[g + 1]):
-            sums[k] = 0.0
+    That is the nearest x with these sums. b is found first, by the equations of `_space`.
+    """
+    sum_of, count, order, ends, members, firsts, place, squares, factors, kept = space[3:]
+    groups = family.sums.shape[1]
+    if not (family.tied and groups > 0):
+        if len(count) == 0:
+            return
+        shift = np.zeros(len(count))
+        if known and family.tied:
+            shift[:] = family.total
+        elif known:
+            shift[:] = family.sums[0]
+        for e in range(len(x)):
+            shift[sum_of[e]] -= x[e]
+        for k in range(len(count)):
+            shift[k] /= max(count[k], 1)
+        for e in range(len(x)):
+            x[e] += shift[sum_of[e]]
+        if family.tied:
+            of_cell += shift
+        else:
+            of_group[0] += shift
+        return
+    for g in range(groups):
+        size, first, end = firsts[g + 1] - firsts[g], family.bounds[g], family.bounds[g + 1]
+        if size == 0:
+            continue
+        lacks, right = np.zeros(end - first), np.zeros(size)
+        if known:
+            for k in range(first, end):
+                lacks[k - first] = family.total[family.by_group[k]]
+            for j in range(size):
+                right[j] = family.sums[members[firsts[g] + j], g]
+        for k in range(first, end):
             for i in range(ends[k], ends[k + 1]):
-                own = x[order[i]]
-                sums[k] += own
-                right[children[order[i]]] += own
-        _fit_group(g, sums, right, children, order, ends, bounds, factors, kept, of_cell)
-        for k in range(bounds[g], bounds[g + 1]):
+                lacks[k - first] -= x[order[i]]
+                right[place[order[i]]] -= x[order[i]]
+        for k in range(first, end):
             for i in range(ends[k], ends[k + 1]):
-                x[order[i]] -= of_cell[k] + right[children[order[i]]]
+                right[place[order[i]]] -= lacks[k - first] / (ends[k + 1] - ends[k])
+        matrix = factors[squares[g] : squares[g + 1]].reshape((size, size))
+        _substitute(matrix, kept[firsts[g] : firsts[g + 1]], right)
+        for k in range(first, end):
+            if ends[k + 1] == ends[k]:
+                continue
+            left = lacks[k - first]
+            for i in range(ends[k], ends[k + 1]):
+                left -= right[place[order[i]]]
+            left /= ends[k + 1] - ends[k]
+            of_cell[family.by_group[k]] += left
+            for i in range(ends[k], ends[k + 1]):
+                x[order[i]] += left + right[place[order[i]]]
+        for j in range(size):
+            of_group[members[firsts[g] + j], g] += right[j]
 
 
 @compiled
-def shift_multipliers(
-    slope: Any, free: Any, allowed: Any, cells: Any, bounds: Any, of_cell: Any, of_group: Any
-) -> None:
-    """Shift the multipliers of `fit`, ``of_cell`` (cells,) and ``of_group`` (children x groups), where the free entries
-    leave them open, so that no ``slope`` (children x cells) of an ``allowed`` entry that is not ``free`` is below them.
+def _impossible(family: Any, space: Any, x: Any, lost: Any) -> bool:
+    """Whether ``lost`` (groups,), the groups whose free cells cannot have the sums that are known, has any; the entries
+    ``x`` would have them if they could."""
+    row, cell = space[1], space[2]
+    children, groups = family.sums.shape
+    answers, by_cell = family.sums.copy(), np.zeros(len(family.total))
+    by_cell[:] = family.total
+    for e in range(len(x)):
+        answers[row[e], family.group[cell[e]]] -= x[e]
+        if family.tied:
+            by_cell[cell[e]] -= x[e]
+    some = False
+    off = np.zeros(groups)
+    for k in range(len(by_cell)):
+        off[family.group[k]] += abs(by_cell[k])
+    for g in range(groups):
+        largest = 0.0
+        for c in range(children):
+            off[g] = max(off[g], abs(answers[c, g]))
+            largest = max(largest, family.sums[c, g])
+        lost[g] = off[g] > 1e-7 * (1 + largest)
+        some = some or lost[g]
+    return some
 
-    The children and cells of a group that free entries connect are one part, in which all a_k may rise by as much as
+
+@compiled
+def _shift_multipliers(family: Any, slope: Any, free: Any, allowed: Any, of_cell: Any, of_group: Any) -> None:
+    """Shift the multipliers ``of_cell`` (cells,) and ``of_group`` (children x groups), where the free cells leave them
+    open, so that no ``slope`` (children x cells) of an ``allowed`` cell that is not ``free`` is below them.
+
+    The children and cells of a group that free cells connect are one part, in which all a_k may rise by as much as
     all b_c fall. Rises t with t(part of k) - t(part of c) <= slope - a_k - b_c are found as shortest paths (Bellman
-    1958); where there are none, since a cycle of entries would lower the objective, some slopes stay below. ``cells``:
-    by group, whose groups begin at ``bounds`` (groups + 1,).
+    1958); where there are none, since a cycle of cells would lower the objective, some slopes stay below.
     """
     children = len(free)
-    for g in range(len(bounds) - 1):
-        own = cells[bounds[g] : bounds[g + 1]]
+    for g in range(len(family.bounds) - 1):
+        own = family.by_group[family.bounds[g] : family.bounds[g + 1]]
         part = np.arange(children + len(own))
         for i in range(len(own)):
             for c in range(children):
@@ -244,6 +374,159 @@ def shift_multipliers(
             of_cell[own[i]] += rise[part[children + i]]
         for c in range(children):
             of_group[c, g] -= rise[part[c]]
+
+
+# -- the active set ---------------------------------------------------------------------------------------------------
+
+
+@compiled
+def _product(one: Any, other: Any) -> float:
+    found = 0.0
+    for e in range(len(one)):
+        found += one[e] * other[e]
+    return found
+
+
+@compiled
+def _largest(vector: Any) -> float:
+    found = 0.0
+    for e in range(len(vector)):
+        found = max(found, abs(vector[e]))
+    return found
+
+
+@compiled
+def _equations(family: Any, space: Any, g: Any, x: Any, enough: float) -> None:
+    """The minimum over the free cells with the sums that are known, from the entries ``x`` on, which have them, to a
+    residual of ``enough``; ``g`` (entries,), the linear term."""
+    starts, cells = space[0], space[2]
+    of_cell, of_group = np.zeros(len(family.group)), np.zeros(family.sums.shape)
+    answers = len(family.roots)
+    inverse = np.empty((answers, answers))
+    if answers > 0:
+        coarse_inverse(cells, family.coarse, family.roots, family.coarse_diagonal, inverse)
+    lacks, turned, nearly = np.empty(len(x)), np.empty(len(x)), np.empty(len(x))
+    steps = 0
+    for _ in range(_MOST_REFINEMENTS):  # afresh, since the steps' rounding adds up
+        apply_queries(x, starts, cells, family.answers, family.begins, family.weights, family.single, lacks)
+        for e in range(len(x)):
+            lacks[e] = g[e] - lacks[e]
+        for _ in range(2):  # the second time what rounding left
+            _onto(family, space, lacks, False, of_cell, of_group)
+        if _largest(lacks) <= enough:
+            break
+        nearly[:] = lacks
+        if answers > 0:
+            coarse_solve(lacks, cells, family.coarse, family.roots, family.coarse_diagonal, inverse, nearly)
+        towards, size = nearly.copy(), _product(lacks, nearly)
+        while _largest(lacks) > enough and steps < _MOST_STEPS:
+            apply_queries(towards, starts, cells, family.answers, family.begins, family.weights, family.single, turned)
+            length = size / _product(towards, turned)
+            for e in range(len(x)):
+                x[e] += length * towards[e]
+                lacks[e] -= length * turned[e]
+            _onto(family, space, lacks, False, of_cell, of_group)
+            nearly[:] = lacks
+            if answers > 0:
+                coarse_solve(lacks, cells, family.coarse, family.roots, family.coarse_diagonal, inverse, nearly)
+            last = size
+            size = _product(lacks, nearly)
+            for e in range(len(x)):
+                towards[e] = nearly[e] + size / last * towards[e]
+            steps += 1
+
+
+@compiled
+def solve_active_set(
+    family: Any, x: Any, g: Any, allowed: Any, first: int, end: int, most_rounds: int, of_cell: Any, of_group: Any
+) -> int:
+    """The solution of the equations of the stages from ``first`` to before ``end``, sought from ``x`` (children x
+    cells) on, in its place, and the multipliers of the sums over the children, ``of_cell`` (cells,), and of the groups,
+    ``of_group`` (children x groups); how many rounds it took, 0 where it is not found in ``most_rounds``.
+
+    ``g``: the linear term; ``allowed``: the cells that can have records; both (children x cells).
+    """
+    children, cells = x.shape
+    groups = family.sums.shape[1]
+    unit, scale = np.sqrt(family.diagonal), max(1.0, np.abs(g).max())
+    free = allowed & (x > 0)
+    every = _entries(allowed)
+    starts, row, cell = every
+    values, slopes, slope = np.empty(len(cell)), np.empty(len(cell)), np.zeros(x.shape)
+    lost, wrong = np.zeros(groups, np.bool_), np.zeros(len(cell), np.bool_)
+    coin = np.uint64(1)
+    fewest, patience, stage = x.size + 1, _PATIENCE, first
+    for rounds in range(1, most_rounds + 1):
+        space = _space(family, free)
+        for again in range(2):
+            begun = np.empty(len(space[1]))
+            for e in range(len(begun)):
+                begun[e] = x[space[1][e], space[2][e]]
+            for _ in range(2):  # the second time what rounding left
+                _onto(family, space, begun, True, of_cell, of_group)
+            if again == 1 or groups == 0 or not _impossible(family, space, begun, lost):
+                break
+            # The free cells cannot have these groups' sums: all of the groups' cells may.
+            for e in range(len(cell)):
+                if lost[family.group[cell[e]]]:
+                    free[row[e], cell[e]] = True
+            space = _space(family, free)
+        own = np.empty(len(begun))
+        for e in range(len(own)):
+            own[e] = g[space[1][e], space[2][e]]
+        _equations(family, space, own, begun, LEFT[stage] * unit + _LOST * scale)
+        x[:] = 0.0
+        for e in range(len(begun)):
+            x[space[1][e], space[2][e]] = begun[e]
+        for e in range(len(cell)):
+            values[e] = x[row[e], cell[e]]
+        apply_queries(values, starts, cell, family.answers, family.begins, family.weights, family.single, slopes)
+        for e in range(len(cell)):
+            slope[row[e], cell[e]] = slopes[e] - g[row[e], cell[e]]
+        for e in range(len(begun)):
+            begun[e] = -slope[space[1][e], space[2][e]]
+        of_cell[:] = 0.0
+        of_group[:] = 0.0
+        for _ in range(2):
+            _onto(family, space, begun, False, of_cell, of_group)
+        if family.tied and groups > 0:
+            _shift_multipliers(family, slope, free, allowed, of_cell, of_group)
+        slack, count, n_free = max(SIGN, LEFT[stage]), 0, len(begun)
+        for c in range(children):
+            most = 0.0
+            for e in range(starts[c], starts[c + 1]):
+                most = max(most, abs(values[e]))
+            for e in range(starts[c], starts[c + 1]):
+                k = cell[e]
+                if free[c, k]:
+                    wrong[e] = values[e] * unit < -slack - ROUNDING * most * unit
+                else:
+                    pushed = of_cell[k] + (of_group[c, family.group[k]] if groups > 0 else 0.0)
+                    terms = abs(g[c, k]) + abs(pushed) + family.diagonal * most
+                    wrong[e] = slope[c, k] - pushed < -slack * unit - ROUNDING * terms
+                count += wrong[e]
+        some = False
+        if count == 0 or (stage < ROUGH and count <= _HARDLY_ANY * n_free):
+            if stage == end - 1:
+                return rounds
+            stage, fewest, patience = stage + 1, x.size + 1, _PATIENCE
+        elif count < fewest:
+            fewest, patience = count, _PATIENCE
+        elif patience > 0:
+            patience -= 1
+        else:
+            # No progress, as where known sums leave multipliers open: only some change, others in every round.
+            some = True
+        for e in range(len(cell)):
+            if wrong[e]:
+                coin = coin * _FACTOR + _STEP  # a linear congruential generator (Knuth)
+                if not some or coin >> np.uint64(32) < _SOME * 2.0**32:
+                    free[row[e], cell[e]] = not free[row[e], cell[e]]
+        if family.tied:
+            for k in range(cells):
+                if not free[:, k].any():
+                    free[:, k] = allowed[:, k]
+    return 0
 
 
 @compiled
