@@ -239,8 +239,10 @@ def _one_after_its_parent(
                 found[index, first] = done.result()
                 if index + 1 == tree.n_levels:
                     continue
-                for node, above in enumerate(found[index, first][0], first):
-                    begin, size = int(families[index].starts[node]), int(families[index].sizes[node])
+                begins, sizes = families[index].starts[first:], families[index].sizes[first:]
+                below = zip(begins.tolist(), sizes.tolist(), found[index, first][0], strict=False)
+                # The largest first, which the others need not wait for at the end.
+                for begin, size, above in sorted(below, key=lambda one: -one[1] * len(one[2].cells)):
                     task = partial(solve, index + 1, slice(begin, begin + size), above)
                     running[started(task, executor)] = index + 1, begin
     finally:

@@ -39,17 +39,17 @@ _STAGES, _ROUGH, _MOST_ROUNDS = 5, 2, 400
 """In so many stages a round's equations are solved more and more exactly, the first of them roughly; and in so many
 rounds at most."""
 
-_NEAR = ((1.0, 40, _ROUGH), (1e-2, _MOST_ROUNDS, _ROUGH + 1))
+_NEAR = ((1.0, 40, _ROUGH), (3e-2, 15, _ROUGH + 1), (1e-2, _MOST_ROUNDS, _ROUGH + 1))
 """What sums that are to be nearly right may lack, in units of the noise, before they are held exactly; in how many
 rounds a solution should be found from there, or what is nearer is tried; and to which stage the equations are solved
 until then."""
 
 _LARGE = 200_000
-"""Variables from which on it pays to try where sums are not so near yet: small families go in circles more often."""
+"""Variables from which on it pays to try with the first of these: small families go in circles more often."""
 
-_SLOWLY, _MOST_MOVES = 0.8, 40
-"""At which part of what was lacking before the sums are made more precise; and how often their multipliers are moved at
-most."""
+_SLOWLY, _HEAVY, _MOST_MOVES = 0.8, 4.0, 40
+"""At which part of what was lacking before the sums are made more precise; from how many times a cell's precision on the
+equations are solved more exactly, too; and how often their multipliers are moved at most."""
 
 _COARSE_ANSWERS = 256
 """A query of at most so many answers is coarse."""
@@ -274,10 +274,12 @@ def _nearer(family: SupportFamily, held: HeldSums) -> Iterator[tuple[FloatArray,
     in circles. From far away it mostly does not, and where it does what is nearer takes longer.
     """
     x, g, multipliers = _begin(family), family.g, np.zeros(held.sums.shape)
+    last, momentum, exact = multipliers, 1.0, False
     precise, heavier, before = family.diagonal, 2.0, np.inf
-    arrays, wanted = family.arrays(precise), 0 if family.own.size > _LARGE else len(_NEAR) - 1
+    arrays, wanted = family.arrays(precise), 0 if family.own.size > _LARGE else 1
     for step in range(_MOST_MOVES):
         near, rounds, stages = _NEAR[wanted]
+        stages = max(stages, _ROUGH + exact)
         try:
             said = g + (precise * held.sums + multipliers)[:, held.group]
             x = _active_set(arrays, said, family, x, range(min(step, 1), stages)).x
@@ -294,9 +296,11 @@ def _nearer(family: SupportFamily, held: HeldSums) -> Iterator[tuple[FloatArray,
             wanted += 1
         if wanted == len(_NEAR):
             return
-        multipliers += precise * lacks
-        if worst > _SLOWLY * before and heavier > 1:
+        moved, faster = multipliers + precise * lacks, (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        multipliers, last, momentum = moved + (momentum - 1) / faster * (moved - last), moved, faster
+        if worst > _SLOWLY * before:
             precise *= heavier
+            exact = precise > _HEAVY * family.diagonal
             arrays = family.arrays(precise)
         before = worst
     yield x, _MOST_ROUNDS  # as near as it was possible

@@ -72,21 +72,31 @@ def apply_queries(
     ``starts`` (children + 1,): where the entries of every child begin; ``cells`` (entries,): the cell of each;
     ``answers`` (cells x queries): its answers, among those of all queries, which begin at ``begins`` (queries + 1,).
     """
+    apply_elsewhere(x, starts, cells, answers, begins, weights, starts, cells, into)
+    for e in range(len(x)):
+        into[e] += single * x[e]
+
+
+@compiled
+def apply_elsewhere(
+    x: Any, starts: Any, cells: Any, answers: Any, begins: Any, weights: Any, there: Any, others: Any, into: Any
+) -> None:
+    """As `apply_queries`, without what the cells say of themselves: ``into`` (other entries,), at the entries of the
+    cells ``others``, of which those of every child begin ``there`` (children + 1,)."""
     sums, queries = np.zeros(begins[-1]), len(weights)
     for c in range(len(starts) - 1):
-        first, end = starts[c], starts[c + 1]
         for q in range(queries):
-            if begins[q + 1] - begins[q] < 4 * (end - first):
+            if begins[q + 1] - begins[q] < 2 * (there[c + 1] - there[c]):
                 sums[begins[q] : begins[q + 1]] = 0.0
             else:
-                for e in range(first, end):
-                    sums[answers[cells[e], q]] = 0.0
-        for e in range(first, end):
+                for e in range(there[c], there[c + 1]):
+                    sums[answers[others[e], q]] = 0.0
+        for e in range(starts[c], starts[c + 1]):
             own, value = answers[cells[e]], x[e]
             for q in range(queries):
                 sums[own[q]] += value
-        for e in range(first, end):
-            own, found = answers[cells[e]], single * x[e]
+        for e in range(there[c], there[c + 1]):
+            own, found = answers[others[e]], 0.0
             for q in range(queries):
                 found += weights[q] * sums[own[q]]
             into[e] = found
@@ -478,11 +488,10 @@ def solve_active_set(
         x[:] = 0.0
         for e in range(len(begun)):
             x[space[1][e], space[2][e]] = begun[e]
+        apply_elsewhere(begun, space[0], space[2], family.answers, family.begins, family.weights, starts, cell, slopes)
         for e in range(len(cell)):
             values[e] = x[row[e], cell[e]]
-        apply_queries(values, starts, cell, family.answers, family.begins, family.weights, family.single, slopes)
-        for e in range(len(cell)):
-            slope[row[e], cell[e]] = slopes[e] - g[row[e], cell[e]]
+            slope[row[e], cell[e]] = slopes[e] + family.single * values[e] - g[row[e], cell[e]]
         for e in range(len(begun)):
             begun[e] = -slope[space[1][e], space[2][e]]
         of_cell[:] = 0.0
