@@ -48,8 +48,8 @@ _LARGE = 200_000
 """Variables from which on it pays to try with the first of these: small families go in circles more often."""
 
 _SLOWLY, _HEAVY, _MOST_MOVES = 0.8, 4.0, 40
-"""At which part of what was lacking before the sums are made more precise; from how many times a cell's precision on the
-equations are solved more exactly, too; and how often their multipliers are moved at most."""
+"""At which part of what was lacking before the sums are made more precise; from how many times a cell's precision on
+the equations are solved more exactly, too; and how often their multipliers are moved at most."""
 
 _COARSE_ANSWERS = 256
 """A query of at most so many answers is coarse."""
