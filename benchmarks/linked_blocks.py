@@ -72,7 +72,7 @@ def main(path: str, prefix: str) -> None:
     rho = RHO / tree.n_levels
     program = measured_counts(universe, tree, leaves, units, facilities, rho, np.random.default_rng(1))
     started = time.process_time()
-    solution = linked_down(program, KeyedSource(bytes(32)))
+    solution = linked_down(program, KeyedSource(bytes(32)), 1)
     solved = time.process_time()
     bottom = tree.leaves.start
     rows = dealt(universe, ((node, solution.nodes[bottom + node]) for node in range(tree.n_leaves)))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import weakref
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from topdown.confidential.measure_asked import AskedMeasurements
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.geography.tree import IntArray
+from topdown.machine.engines import executor_of
 from topdown.measurements.touched import TOUCHED, read_touched
 from topdown.pipeline import draw, run
 from topdown.privacy.ledger import Ledger
@@ -271,9 +275,38 @@ def test_what_does_not_go_with_it_is_refused_before_anything_is_drawn(
     assert not (written.parent / "out" / "internal" / "draw.json").exists()
 
 
+@pytest.mark.parametrize("engine", ["processes", pytest.param("dask", marks=pytest.mark.slow)])
+def test_it_is_the_same_by_other_workers(written: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    monkeypatch.setattr("topdown.measurements.journal.secrets.token_bytes", lambda size: bytes(range(size)))
+    tied_to(written)
+    begin, end = written.read_text().split("[ledger]")
+    written.write_text(begin + "[projection]" + end.split("[projection]")[1])
+    run.run(load_config(written))
+    with ExitStack() as held:
+        if engine == "processes":
+            pool: Any = held.enter_context(ProcessPoolExecutor(2, get_context("spawn")))
+        else:
+            local = pytest.importorskip("distributed").LocalCluster
+            cluster = held.enter_context(local(n_workers=2, dashboard_address=None, host="127.0.0.1"))
+            pool = held.enter_context(executor_of("dask", cluster.scheduler_address))
+        submitted = list[str]()
+
+        class Watched:
+            """The pool, which is asked for every family."""
+
+            def submit(self, fn: Any, /, *arguments: Any) -> Any:
+                submitted.append(fn.__name__)
+                return pool.submit(fn, *arguments)
+
+        run.run(load_config(written), written.parent / "other", executor=Watched())
+    # The root, its children, and those of every county that has persons.
+    assert submitted == ["_solved"] * (1 + 1 + 3)
+    assert files(written.parent / "out" / "public") == files(written.parent / "other" / "public")
+
+
 def test_parts_are_refused(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert topdown_command("run", written, "--part-size", "5") == 2
-    assert "leave options of parts out" in capsys.readouterr().err
+    assert "leave the part size out" in capsys.readouterr().err
 
 
 def tied_to(written: Path) -> Path:

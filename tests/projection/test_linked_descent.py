@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -67,11 +68,12 @@ def test_every_node_is_dealt(solved: tuple[LinkedProgram, LinkedSolution]) -> No
 
 def test_nothing_depends_on_who_works(solved: tuple[LinkedProgram, LinkedSolution]) -> None:
     program, solution = solved
-    with ThreadPoolExecutor(2) as pool:
-        again = linked_down(program, TIES, pool)
-    for one, other in zip(solution.nodes, again.nodes, strict=True):
-        assert np.array_equal(one.cells, other.cells)
-        assert np.array_equal(one.counts, other.counts)
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        for again in (linked_down(program, TIES, 1), linked_down(program, TIES, 2, pool)):
+            assert again.certificate == solution.certificate
+            for one, other in zip(solution.nodes, again.nodes, strict=True):
+                assert np.array_equal(one.cells, other.cells)
+                assert np.array_equal(one.counts, other.counts)
 
 
 def test_families_are_solved_again_beneath_whole_parents(solved: tuple[LinkedProgram, LinkedSolution]) -> None:

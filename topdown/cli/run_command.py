@@ -53,10 +53,15 @@ def run(
     if describes_linked(file):
         from topdown.pipeline.linked import linked_run
 
-        if part_size is not None or keep_parts or scheduler is not None or engine != Engine.processes:
-            raise ConfigError("two linked tables are solved on this computer, in one piece: leave options of parts out")
-        with Shown(Terminal(quiet=quiet), linked_run.LINKED_STAGES) as stages:
-            linked_run.run_linked(load_linked(file), output, Silent() if quiet else stages, workers=workers)
+        if part_size is not None or keep_parts:
+            raise ConfigError("two linked tables are solved family by family, and not in parts: leave --part-size out")
+        linked = load_linked(file)
+        with (
+            Shown(Terminal(quiet=quiet), linked_run.LINKED_STAGES) as stages,
+            executor_of(engine, scheduler) as executor,
+        ):
+            told = Silent() if quiet else stages
+            linked_run.run_linked(linked, output, told, workers=workers, executor=executor)
         return OUTLIVES_OUTPUT
     config = load_config(file)
     more = pipeline.RECORDS_STAGES * config.output.microdata + (

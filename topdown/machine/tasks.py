@@ -18,6 +18,7 @@ TRIES = 4
 _LOG = logging.getLogger(__name__)
 
 Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 class Submits(Protocol):
@@ -27,12 +28,17 @@ class Submits(Protocol):
         """Something whose ``result()`` waits for that of the call, and raises what it raised."""
 
 
+def count_of(executor: Submits | None, workers: int | None) -> int:
+    """How many ``workers`` there are: where that is not said as many as the ``executor`` says that it has (``count``),
+    or one per processor of this computer."""
+    known = getattr(executor, "count", None) if workers is None else None
+    return checked_count(workers if known is None else known)
+
+
 @contextmanager
 def workers_of(executor: Submits | None, workers: int | None) -> Iterator[tuple[Submits, int]]:
-    """``executor``, or without one processes of this computer, and how many workers there are: by default one per
-    processor of this computer, or as many as the executor says that it has (``count``)."""
-    known = getattr(executor, "count", None) if workers is None else None
-    count = checked_count(workers if known is None else known)
+    """``executor``, or without one processes of this computer, and how many ``workers`` there are (`count_of`)."""
+    count = count_of(executor, workers)
     if executor is not None:
         yield executor, count
         return
@@ -67,6 +73,16 @@ def each_done(
             waiting.append((task, executor.submit(function, task)))
         task, future = waiting.popleft()
         yield task, _result(function, task, future, executor, called)
+
+
+def elsewhere(
+    function: Callable[[Task], Result], task: Task, executor: Submits | None, called: Callable[[Task], str]
+) -> Result:
+    """The ``function`` of a ``task`` by the ``executor``, as `each_done` has it; without one here."""
+    if executor is None:
+        return function(task)
+    found: Result = _result(function, task, executor.submit(function, task), executor, called)
+    return found
 
 
 def _result(

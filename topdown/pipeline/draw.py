@@ -167,7 +167,7 @@ def draw(
         del prepared, counts  # With it go the counts, whose memory is wanted.
         return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_digest, areas)
     if config.on_supports:
-        solved, measured = _solved(config, prepared, journal, begun, stages, workers)
+        solved, measured = _solved(config, prepared, journal, begun, stages, workers, executor)
         units, known, limits = prepared.units, prepared.limits_digest, prepared.limits
         del prepared  # With it go the counts, whose memory is wanted.
         give_back()
@@ -196,6 +196,7 @@ def _solved(
     begun: BegunRelease,
     stages: Stages,
     workers: int | None,
+    executor: Submits | None,
 ) -> tuple[SupportSolution, str]:
     """Histograms that are solved while they are measured, and the code of all answers that were measured, which is kept
     in the journal.
@@ -206,7 +207,7 @@ def _solved(
     if known.split is not None:
         counts = split_counts(counts, known.schema, known.split.split)
     asked = AskedMeasurements(counts, prepared.plan, begun.key)
-    found = solved_on_supports(config, geography, known, asked, begun.ties, stages, workers=workers)
+    found = solved_on_supports(config, geography, known, asked, begun.ties, stages, workers=workers, executor=executor)
     with stages.stage("keeping what was measured"):
         write_touched(journal.folder / TOUCHED, found.touched, geography.levels)
         code = begun.key.code(MEASUREMENTS, (array for one in found.touched for array in one.arrays()))

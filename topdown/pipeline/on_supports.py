@@ -18,6 +18,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, Tree
 from topdown.machine.parallel import thread_pool
 from topdown.machine.progress import Stages
+from topdown.machine.tasks import Submits
 from topdown.measurements.measurements import nothing_kept
 from topdown.measurements.touched import TouchedAnswers
 from topdown.noise import KeyedSource
@@ -103,6 +104,7 @@ def solved_on_supports(
     stages: Stages,
     *,
     workers: int | None = None,
+    executor: Submits | None = None,
 ) -> SupportSolution:
     """Measure and solve from the root down, family by family; the same whoever works.
 
@@ -113,7 +115,7 @@ def solved_on_supports(
     descent = SupportDescent(geography.tree, known.schema, known.cells, asked, nearest, known.tied, known.open)
     try:
         with stages.stage("measuring and solving"):
-            found = descend_on_supports(descent, ties.spawn("supports"), workers)
+            found = descend_on_supports(descent, ties.spawn("supports"), workers, executor)
     except Contradiction as unsolved:
         raise ProjectionError(f"{geography.describe(unsolved.node)}: {unsolved}; please report this") from None
     options = config.projection

@@ -63,13 +63,13 @@ def run(
     require_exports(config, directory)
     if config.output.microdata:
         microdata.require_replaceable(directory / "microdata")
-    if executor is not None and part_size is None:
-        part_size = LEAVES_OF_A_PART  # whoever gives an executor wants it to work
     if config.on_supports and part_size is not None:
         raise ConfigError(
-            f"a schema of {config.schema_of_cells.n_cells:,} cells is solved on this computer, in one piece: leave "
-            "options of parts out"
+            f"a schema of {config.schema_of_cells.n_cells:,} cells is solved family by family, and not in parts: leave "
+            "the part size out"
         )
+    if executor is not None and part_size is None and not config.on_supports:
+        part_size = LEAVES_OF_A_PART  # whoever gives an executor wants it to work
     with ExitStack() as held:
         drawn = draw(config, directory, held, stages, workers=workers, part_size=part_size, executor=executor)
         already_there = drawn is None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from support.linked import rhode_island
 from support.places import REPOSITORY, Command
 from topdown.config import load_linked
 from topdown.errors import TopdownError
+from topdown.machine.engines import executor_of
 from topdown.machine.progress import Silent
 from topdown.microdata.linked_microdata import check_linked, read_linked
 from topdown.pipeline.linked.linked_draw import draw_linked
@@ -185,6 +188,38 @@ def test_schools_and_pupils_by_a_file_alone(schools: Path, topdown: Command) -> 
     assert said["guarantee"]["largest_household"] == 40
     manifest = json.loads((out / "public" / "pupils" / "manifest.json").read_text())
     assert manifest["fit_for_release"] is True
+
+
+def test_it_is_the_same_by_processes(schools: Path) -> None:
+    run_linked(load_linked(schools), schools.parent / "here", Silent())
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        run_linked(load_linked(schools), schools.parent / "there", Silent(), executor=pool)
+    require_same_files(schools.parent / "here", schools.parent / "there")
+
+
+@pytest.mark.slow
+def test_it_is_the_same_by_a_cluster(schools: Path, topdown: Command) -> None:
+    distributed = pytest.importorskip("distributed")
+    run_linked(load_linked(schools), schools.parent / "here", Silent())
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as made,
+        executor_of("dask", made.scheduler_address) as executor,
+    ):
+        run_linked(load_linked(schools), schools.parent / "there", Silent(), executor=executor)
+        asked = ["--engine", "dask", "--scheduler", made.scheduler_address, "--output", schools.parent / "by command"]
+        assert topdown("run", schools, *asked).returncode == 0
+    require_same_files(schools.parent / "here", schools.parent / "there")
+    assert verify_linked(schools.parent / "by command" / "public").impossible == 0
+    assert topdown("run", schools, "--part-size", "5").returncode == 2
+
+
+def require_same_files(one: Path, other: Path) -> None:
+    """The same names and bytes in public/ and microdata/."""
+    for folder in ("public", "microdata"):
+        names = sorted(path.relative_to(one) for path in (one / folder).rglob("*") if path.is_file())
+        assert names == sorted(path.relative_to(other) for path in (other / folder).rglob("*") if path.is_file())
+        assert names
+        assert all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
 def test_firms_and_their_jobs(tmp_path: Path, topdown: Command) -> None:

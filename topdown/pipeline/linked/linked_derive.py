@@ -16,8 +16,8 @@ from topdown.linked.dealing import dealt
 from topdown.linked.record_faults import LinkedRows
 from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
 from topdown.machine.files import whole_folder
-from topdown.machine.parallel import thread_pool
 from topdown.machine.progress import Stages
+from topdown.machine.tasks import Submits
 from topdown.measurements.measurements import Answers, Measurements
 from topdown.microdata.linked_microdata import LinkedDescription, LinkedMicrodata, require_equal, write_linked
 from topdown.noise import KeyedSource
@@ -82,7 +82,13 @@ class LinkedSolved:
 
 
 def solved_together(
-    config: LinkedConfig, drawn: LinkedDrawn, stages: Stages, *, workers: int | None = None, again: bool = True
+    config: LinkedConfig,
+    drawn: LinkedDrawn,
+    stages: Stages,
+    *,
+    workers: int | None = None,
+    executor: Submits | None = None,
+    again: bool = True,
 ) -> LinkedSolved:
     """Both tables solved from the root down, whole, and dealt into linked records; the same whoever works.
 
@@ -101,8 +107,8 @@ def solved_together(
     ]
     try:
         program = LinkedProgram(universe, geography.tree, measured, drawn.figures)
-        with stages.stage("solving both tables together"), thread_pool(workers) as pool:
-            found = linked_down(program, drawn.ties.spawn("linked"), pool)
+        with stages.stage("solving both tables together"):
+            found = linked_down(program, drawn.ties.spawn("linked"), workers, executor)
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None
     require_certificate(found.certificate, geography, config.projection.method, "tree")

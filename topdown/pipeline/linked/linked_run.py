@@ -8,6 +8,7 @@ from pathlib import Path
 
 from topdown.config.linked_settings import LinkedConfig
 from topdown.machine.progress import Silent, Stages
+from topdown.machine.tasks import Submits
 from topdown.microdata.linked_microdata import require_replaceable_linked
 from topdown.microdata.previous_output import INVENTORY
 from topdown.pipeline.derive import Outcome
@@ -20,10 +21,17 @@ LINKED_STAGES = 7
 
 
 def run_linked(
-    config: LinkedConfig, output: Path | None = None, stages: Stages | None = None, *, workers: int | None = None
+    config: LinkedConfig,
+    output: Path | None = None,
+    stages: Stages | None = None,
+    *,
+    workers: int | None = None,
+    executor: Submits | None = None,
 ) -> Outcome:
     """Read, measure, solve both tables together, and write what ``config`` describes to ``output``/public, and linked
-    records to ``output``/microdata where it says so.
+    records to ``output``/microdata where it says so. ``workers``: threads, by default one per processor, or, with an
+    ``executor`` (as `topdown.pipeline.run.run` takes it), families that it solves at once, by default as many as it
+    says.
 
     Noise is drawn once, as of `topdown.pipeline.run.run`: started again, a run draws the same, and makes the same of
     it. Raises `ConfigError`, `DataError`, `ProjectionError` or `BudgetError`; nothing is then left half-written.
@@ -39,7 +47,7 @@ def run_linked(
         if there:
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
         if not there or wanted:
-            solved = solved_together(config, drawn, stages, workers=workers)
+            solved = solved_together(config, drawn, stages, workers=workers, executor=executor)
             if not there:
                 publish_linked(config, drawn, solved, directory, stages)
             if config.output.linked_microdata:

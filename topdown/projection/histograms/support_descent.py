@@ -8,8 +8,7 @@ program, ties and certificate do not depend on who works when.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, wait
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.machine.parallel import started, thread_pool
+from topdown.machine.tasks import Submits, count_of, elsewhere
 from topdown.measurements.touched import TouchedAnswers
 from topdown.noise import KeyedSource
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate, Residuals, certify
@@ -28,6 +27,7 @@ from topdown.projection.histograms.flow import chain, network
 from topdown.projection.histograms.support_family import HeldSums, SupportFamily
 from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import OpenAnswers
+from topdown.projection.root_down import from_root_down
 from topdown.projection.rounding_method import Rounding
 from topdown.workload import DETAILED, Query, Schema
 
@@ -200,19 +200,19 @@ def _narrow(values: IntArray) -> npt.NDArray[np.signedinteger[Any]]:
 _Solved = tuple[list[Sparse], Residuals, Programs, list[TouchedAnswers]]
 
 
-def descend_on_supports(descent: SupportDescent, ties: KeyedSource, workers: int | None = None) -> OnSupports:
+def descend_on_supports(
+    descent: SupportDescent, ties: KeyedSource, workers: int | None = None, executor: Submits | None = None
+) -> OnSupports:
     """Whole histograms of all nodes, family by family from the root.
 
     ``ties``: under whose key every family has a stream of its own, which breaks the ties of rounding. ``workers``:
-    threads, by default one per processor; the result is the same. Raises `Contradiction` naming the family's first node
-    where a program is not solved.
+    threads, by default one per processor; with an ``executor`` they measure, and it solves. The result is the same.
+    Raises `Contradiction` naming the family's first node where a program is not solved.
     """
     tree = descent.tree
     exact = () if descent.tied is None else (descent.tied.query,)
-    solve = partial(_family, descent, ties, chain(descent.schema, exact))
-    with thread_pool(workers) as executor:
-        found = _one_after_its_parent(tree, solve, executor)
-    every = [found[key] for key in sorted(found)]
+    count = count_of(executor, workers)
+    every = from_root_down(tree, partial(_family, descent, ties, chain(descent.schema, exact), executor), count)
     variances = [variance for index in range(tree.n_levels) for variance in descent.asked.queries(index).values()]
     residuals = Residuals.together([family[1] for family in every])
     certificate = certify([residuals], np.array(variances), nonnegative=True, tolerance=FAMILY_TOLERANCE)
@@ -224,49 +224,35 @@ def descend_on_supports(descent: SupportDescent, ties: KeyedSource, workers: int
     )
 
 
-def _one_after_its_parent(
-    tree: Tree, solve: Callable[[int, slice, Sparse | None], _Solved], executor: Executor | None
-) -> dict[tuple[int, int], _Solved]:
-    """All families, by level and first node in it: each is begun when its parent's histogram is known, so that a large
-    family holds up only what is below it."""
-    found: dict[tuple[int, int], _Solved] = {}
-    families = [tree.families(index) for index in range(tree.n_levels - 1)]
-    running = {started(partial(solve, 0, slice(0, 1), None), executor): (0, 0)}
-    try:
-        while running:
-            for done in wait(running, return_when=FIRST_COMPLETED).done:
-                index, first = running.pop(done)
-                found[index, first] = done.result()
-                if index + 1 == tree.n_levels:
-                    continue
-                begins, sizes = families[index].starts[first:], families[index].sizes[first:]
-                below = zip(begins.tolist(), sizes.tolist(), found[index, first][0], strict=False)
-                # The largest first, which the others need not wait for at the end.
-                for begin, size, above in sorted(below, key=lambda one: -one[1] * len(one[2].cells)):
-                    task = partial(solve, index + 1, slice(begin, begin + size), above)
-                    running[started(task, executor)] = index + 1, begin
-    finally:
-        for waiting in running:
-            waiting.cancel()
-    return found
-
-
 def _family(
-    descent: SupportDescent, ties: KeyedSource, groups: list[Query], index: int, nodes: slice, above: Sparse | None
+    descent: SupportDescent,
+    ties: KeyedSource,
+    groups: list[Query],
+    executor: Submits | None,
+    index: int,
+    nodes: slice,
+    above: Sparse | None,
 ) -> _Solved:
-    count = nodes.stop - nodes.start
+    count, first = nodes.stop - nodes.start, descent.tree.level(index).start + nodes.start
     if above is not None and not len(above.cells):
         nothing = Sparse(np.zeros(0, np.int64), np.zeros(0))
         return [nothing] * count, residuals_of_nothing(count, 1), Programs(0, 0, 0, 0), []
     family, touched = descent.family(index, nodes, above)
+    answers = [query.answers_of(family.cells) for query in groups]
+    task = family, answers, descent.rounding, ties.spawn("rounding", str(index), str(nodes.start)).key
     try:
-        solved, lacking = family.solve()
+        found, lacking, programs = elsewhere(_solved, task, executor, lambda _: f"the family of node {first}")
     except ProjectionError as error:
-        raise Contradiction(descent.tree.level(index).start + nodes.start, f"it and its siblings: {error}") from None
-    net = network(solved.x, family.total, [query.answers_of(family.cells) for query in groups])
-    whole: FloatArray = np.asarray(
-        descent.rounding.for_families()(net, ties.spawn("rounding", str(index), str(nodes.start))), np.float64
-    )
-    found = [Sparse(family.cells[own > 0], own[own > 0]) for own in whole]
-    programs = Programs(1, solved.x.size, solved.rounds, solved.rounds)
+        raise Contradiction(first, f"it and its siblings: {error}") from None
     return found, lacking, programs, touched
+
+
+def _solved(task: tuple[SupportFamily, list[IntArray], Rounding, bytes]) -> tuple[list[Sparse], Residuals, Programs]:
+    """The whole histograms of a family, with the groups of the cells along the chain of queries, a rounding, and the
+    key of the stream that breaks its ties."""
+    family, groups, rounding, key = task
+    solved, lacking = family.solve()
+    net = network(solved.x, family.total, groups)
+    whole: FloatArray = np.asarray(rounding.for_families()(net, KeyedSource(key)), np.float64)
+    found = [Sparse(family.cells[own > 0], own[own > 0]) for own in whole]
+    return found, lacking, Programs(1, solved.x.size, solved.rounds, solved.rounds)

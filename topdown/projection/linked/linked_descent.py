@@ -7,7 +7,6 @@ solution, so that nothing depends on who works when.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.linked.dealing import NodeCells
 from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
-from topdown.machine.parallel import map_ordered
+from topdown.machine.tasks import Submits, count_of, elsewhere
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate, Residuals, certify
@@ -33,6 +32,7 @@ from topdown.projection.histograms.families import (
 from topdown.projection.invariants import Contradiction
 from topdown.projection.linked.linked_family import LinkedAnswers, LinkedFamily
 from topdown.projection.linked.whole_family import whole_family
+from topdown.projection.root_down import from_root_down
 from topdown.workload import Query
 from topdown.workload.schema import MOST_CELLS
 
@@ -138,48 +138,51 @@ class LinkedSolution(NamedTuple):
 _Solved = tuple[list[NodeCells], Residuals, Programs]
 
 
-def linked_down(program: LinkedProgram, ties: KeyedSource, executor: Executor | None = None) -> LinkedSolution:
+def linked_down(
+    program: LinkedProgram, ties: KeyedSource, workers: int | None = None, executor: Submits | None = None
+) -> LinkedSolution:
     """Whole households and persons of all nodes, family by family from the root.
 
-    ``ties``: under whose key every family has a stream of its own, which breaks ties. ``executor``: threads or
-    processes that work on families; the result is the same. Raises `Contradiction` naming the family's first node where
-    a program has no solution.
+    ``ties``: under whose key every family has a stream of its own, which breaks ties. ``workers``: threads, by default
+    one per processor; with an ``executor`` it solves what they give it. The result is the same. Raises `Contradiction`
+    naming the family's first node where a program has no solution.
     """
-    ((nodes, lacking, solved),) = (_family(program, ties, 0, (slice(0, 1), None)),)
-    found, residuals, programs = list(nodes), [lacking], [solved]
-    for index in range(1, program.tree.n_levels):
-        families = program.tree.families(index - 1)
-        above = program.tree.level(index - 1).start
-        tasks = [
-            (slice(int(start), int(start + size)), found[above + number])
-            for number, (start, size) in enumerate(zip(families.starts, families.sizes, strict=True))
-        ]
-        for nodes, lacking, solved in map_ordered(partial(_family, program, ties, index), tasks, executor):
-            found.extend(nodes)
-            residuals.append(lacking)
-            programs.append(solved)
+    every = from_root_down(program.tree, partial(_family, program, ties, executor), count_of(executor, workers))
+    residuals = [lacking for _, lacking, _ in every]
     variance = [
         np.asarray(variance, np.float64).reshape(-1) for level in program.measured for _, variance in level.values()
     ]
     certificate = certify(
         [Residuals.together(residuals)], np.concatenate(variance), nonnegative=True, tolerance=FAMILY_TOLERANCE
     )
-    return LinkedSolution(found, certificate, Programs.together(programs))
+    found = [node for nodes, _, _ in every for node in nodes]
+    return LinkedSolution(found, certificate, Programs.together([programs for _, _, programs in every]))
 
 
-def _family(program: LinkedProgram, ties: KeyedSource, index: int, task: tuple[slice, NodeCells | None]) -> _Solved:
-    nodes, above = task
-    count = nodes.stop - nodes.start
+def _family(
+    program: LinkedProgram,
+    ties: KeyedSource,
+    executor: Submits | None,
+    index: int,
+    nodes: slice,
+    above: NodeCells | None,
+) -> _Solved:
+    count, first = nodes.stop - nodes.start, program.tree.level(index).start + nodes.start
     if above is not None and not len(above.cells):
         nothing = NodeCells(np.zeros(0, np.int64), np.zeros(0, np.int64))
         return [nothing] * count, residuals_of_nothing(count, 1), Programs(0, 0, 0, 0)
-    family = program.family(index, nodes, above)
+    task = program.universe, program.family(index, nodes, above), ties.spawn("linked", str(index), str(nodes.start)).key
     try:
-        solved, lacking = family.solve()
-        source = ties.spawn("linked", str(index), str(nodes.start))
-        counts, again = whole_family(program.universe, family, solved.x, LinkedFamily.solve, source)
+        return elsewhere(_solved, task, executor, lambda _: f"the family of node {first}")
     except ProjectionError as error:
-        raise Contradiction(program.tree.level(index).start + nodes.start, f"it and its siblings: {error}") from None
+        raise Contradiction(first, f"it and its siblings: {error}") from None
+
+
+def _solved(task: tuple[Universe, LinkedFamily, bytes]) -> _Solved:
+    """A family's whole households and persons, with the key of the stream that breaks its ties."""
+    universe, family, key = task
+    solved, lacking = family.solve()
+    counts, again = whole_family(universe, family, solved.x, LinkedFamily.solve, KeyedSource(key))
     found = [NodeCells(family.cells[own > 0], own[own > 0]) for own in counts]
     every = lacking if again is None else worst_of_passes([lacking, again])
     return found, every, Programs(1, solved.x.size, solved.rounds, solved.rounds)
