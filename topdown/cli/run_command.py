@@ -25,7 +25,7 @@ def run(
     workers: Threads = None,
     part_size: PartSize = None,
     keep_parts: KeepParts = False,
-    engine: Annotated[Engine, typer.Option(help="Execution engine for parts.")] = Engine.processes,
+    engine: Annotated[Engine, typer.Option(help="Execution engine for parts and families.")] = Engine.processes,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Address of the Dask scheduler, such as tcp://10.0.0.1:8786.")
     ] = None,
@@ -40,8 +40,8 @@ def run(
 
     Of two linked tables (a section \\[link]) public/ has a folder for each, and link.json: see docs/households.md.
 
-    A large release of several queries is made in parts, with little memory, on one computer or several: see
-    docs/cluster.md.
+    A large release of several queries is made in parts, with little memory, on one computer or several, and two linked
+    tables family by family: see docs/cluster.md.
     """
     from topdown.config import describes_linked, load_config, load_linked
     from topdown.errors import ConfigError

@@ -267,8 +267,8 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
 
 def _nearer(family: SupportFamily, held: HeldSums) -> Iterator[tuple[FloatArray, int]]:
     """Solutions (children x cells) whose held sums are nearly right, and in how many rounds one should be found from
-    there, by the method of multipliers (Hestenes, Powell 1969): the sums are answers like others, precise ones, and
-    what they lack is added to what they are said to be.
+    there, by the method of multipliers (Hestenes, Powell 1969; accelerated, Güler 1992): the sums are answers like
+    others, precise ones, and what they lack is added to what they are said to be.
 
     Held exactly from the beginning, sums of children and of groups leave so little open that an active set goes round
     in circles. From far away it mostly does not, and where it does what is nearer takes longer.
