@@ -39,7 +39,7 @@ _STAGES, _ROUGH, _MOST_ROUNDS = 5, 2, 400
 """In so many stages a round's equations are solved more and more exactly, the first of them roughly; and in so many
 rounds at most."""
 
-_NEAR = ((1.0, 40, _ROUGH), (3e-2, 15, _ROUGH + 1), (1e-2, _MOST_ROUNDS, _ROUGH + 1))
+_NEAR = ((2.0, 40, _ROUGH), (3e-2, 15, _ROUGH + 1), (1e-2, _MOST_ROUNDS, _ROUGH + 1))
 """What sums that are to be nearly right may lack, in units of the noise, before they are held exactly; in how many
 rounds a solution should be found from there, or what is nearer is tried; and to which stage the equations are solved
 until then."""
