@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from topdown.machine.compiled import compiled
-from topdown.projection.histograms.family_kernel import factor, invert
+from topdown.projection.histograms.family_kernel import factor, invert, substitute
 
 _NOTHING = 1e-14
 """What rounding leaves of a slope, as a part of it."""
@@ -235,25 +235,6 @@ def _space(family: Any, free: Any) -> Any:
 
 
 @compiled
-def _substitute(lower: Any, kept: Any, vector: Any) -> None:
-    """Solve with a `factor`, in place; what is not ``kept`` is 0."""
-    size = len(vector)
-    for i in range(size):
-        if kept[i]:
-            left = vector[i]
-            for j in range(i):
-                left -= lower[i, j] * vector[j]
-            vector[i] = left / lower[i, i]
-        else:
-            vector[i] = 0.0
-    for i in range(size - 1, -1, -1):
-        if kept[i]:
-            vector[i] /= lower[i, i]
-            for j in range(i):
-                vector[j] -= lower[i, j] * vector[i]
-
-
-@compiled
 def _onto(family: Any, space: Any, x: Any, known: bool, of_cell: Any, of_group: Any) -> None:
     """Add to the entries ``x`` the a_k + b_cg that gives them the sums that are ``known``, or sums of 0; and a to
     ``of_cell`` (cells,), b to ``of_group`` (children x groups).
@@ -299,7 +280,7 @@ def _onto(family: Any, space: Any, x: Any, known: bool, of_cell: Any, of_group: 
             for i in range(ends[k], ends[k + 1]):
                 right[place[order[i]]] -= lacks[k - first] / (ends[k + 1] - ends[k])
         matrix = factors[squares[g] : squares[g + 1]].reshape((size, size))
-        _substitute(matrix, kept[firsts[g] : firsts[g + 1]], right)
+        substitute(matrix, kept[firsts[g] : firsts[g + 1]], right)
         for k in range(first, end):
             if ends[k + 1] == ends[k]:
                 continue
