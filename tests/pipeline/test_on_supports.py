@@ -425,7 +425,7 @@ def test_no_unit_has_records_where_its_limits_say_that_there_are_none(written: P
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("440020003,4,age,1,", "in a schema of so many cells a limit says only where there are no records"),
+        ("440020003,4,age,700,", "in a schema of so many cells a limit says only where there are no records"),
         ("440020003,f,sex,0,", "the limits are of 'age', 'sex', and in a schema of so many cells they are of one"),
         ("440019999,3,age,0,", "no unit '440019999'"),
     ],

@@ -290,9 +290,9 @@ def _prepare(
         if config.output.replicates:
             require_replicable(plan, geography.levels)
         limits = read_limits(config, geography, counts.schema)
+        known = known_answers(config, geography, counts.schema, limits) if config.on_supports else None
         if limits is not None:
             require_kept(counts, limits)
-        known = known_answers(config, geography, counts.schema, limits) if config.on_supports else None
         if input_digest(config) != digest:
             raise changed(config.input_path)
         if config.units_path is not None and units_digest(config) != units:
