@@ -1,5 +1,5 @@
-"""DHC persons on supports: ``python benchmarks/dhc_persons.py BLOCKS [tied] [facilities] [COUNTY ...]``; their records
-for `pipelines/dhc_persons.toml`: ``python benchmarks/dhc_persons.py make BLOCKS RECORDS [COUNTY ...]``.
+"""DHC persons on supports: ``python benchmarks/dhc_persons.py BLOCKS [tied] [facilities] [states=8] [COUNTY ...]``;
+their records for `pipelines/dhc_persons.toml`: ``python benchmarks/dhc_persons.py make BLOCKS RECORDS [COUNTY ...]``.
 
 BLOCKS is a table of Rhode Island's blocks as `data/small/ri_block_race_2010.csv` has it; only blocks whose code begins
 with one of the COUNTY codes ("44001") are taken, all where none is given. Persons are made up from a public seed: of
@@ -7,8 +7,9 @@ every block the numbers by race, Hispanic origin and voting age are kept, everyt
 with the variances of the preset dhc-2020-us-persons at the state, county, tract subset (as tract), block group and
 block, solved from the root down, whole; with "tied" every unit keeps the 2,016 cells of the redistricting file, which
 are taken from the made-up persons as if they had been published, and with "facilities" every block has group quarters
-of those of the 24 kinds alone that it has, one to three of them. Prints time and memory, what was drawn, certificates,
-and errors by level.
+of those of the 24 kinds alone that it has, one to three of them. With "states" there are so many such states, with
+other persons in the same blocks, below a nation. Prints time and memory, what was drawn, certificates, and errors by
+level.
 """
 
 from __future__ import annotations
@@ -177,10 +178,15 @@ def published(table: td.Counts) -> Tied:
     return Tied.of(query, rows, query.answers_of(cells), counts, n_nodes)
 
 
-def main(path: Path, counties: list[str], *, is_tied: bool, has_facilities: bool) -> None:
+def main(path: Path, counties: list[str], states: int, *, is_tied: bool, has_facilities: bool) -> None:
     """Print what a run takes and how far off it is."""
     codes, minors, adults = read(path, counties)
-    geography = td.Geography.from_geoids(codes, LEVELS, root_level="state")
+    levels, root = LEVELS, "state"
+    if states > 1:
+        codes = [f"{number:02}{code[2:]}" for number in range(1, states + 1) for code in codes]
+        minors, adults = np.tile(minors, (states, 1)), np.tile(adults, (states, 1))
+        levels, root = {"state": 2, **LEVELS}, "us"
+    geography = td.Geography.from_geoids(codes, levels, root_level=root)
     block, cell, kinds = cells_of(minors, adults)
     at = {code: k for k, code in enumerate(geography.identifiers.to_pylist()[geography.tree.leaves.start :])}
     leaf = np.array([at[code] for code in codes])[block]
@@ -238,5 +244,7 @@ if __name__ == "__main__":
         make(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
         sys.exit()
     chosen = sys.argv[2:]
-    counties = [one for one in chosen if one not in ("tied", "facilities")]
-    main(Path(sys.argv[1]), counties, is_tied="tied" in chosen, has_facilities="facilities" in chosen)
+    counts = [int(one.removeprefix("states=")) for one in chosen if one.startswith("states=")]
+    counties = [one for one in chosen if one.isdigit()]
+    states = counts[0] if counts else 1
+    main(Path(sys.argv[1]), counties, states, is_tied="tied" in chosen, has_facilities="facilities" in chosen)
