@@ -35,9 +35,9 @@ those of at most so many where conjugate gradients do not end."""
 _MOST_QUERIES = 14
 """With more queries there are too many patterns of agreement for a table of them."""
 
-_STAGES, _ROUGH, _MOST_ROUNDS = 5, 2, 400
-"""In so many stages a round's equations are solved more and more exactly, the first of them roughly; and in so many
-rounds at most."""
+_LEFT, _ROUGH, _MOST_ROUNDS = (1.0, 1e-1, 1e-3, 1e-6, 1e-11), 2, 400
+"""What is left of a round's equations, in units of the noise, stage by stage; how many of the stages are rough, since
+which cells are free depends on what is left, and the rest would change sides again; and how many rounds there are."""
 
 _NEAR = ((2.0, 40, _ROUGH), (3e-2, 15, _ROUGH + 1), (1e-2, _MOST_ROUNDS, _ROUGH + 1))
 """What sums that are to be nearly right may lack, in units of the noise, before they are held exactly; in how many
@@ -255,11 +255,11 @@ def solve_by_gradients(family: SupportFamily) -> Solved:
     `ProjectionError` where it does not end."""
     exact, g = family.arrays(), family.g
     if family.held is None or family.total is None:
-        return _active_set(exact, g, family, _begin(family), range(_STAGES))
+        return _active_set(exact, g, family, _begin(family), range(len(_LEFT)))
     failed = ProjectionError("a family's program was not solved")
     for x, rounds in _nearer(family, family.held):
         try:
-            return _active_set(exact, g, family, x, range(_ROUGH, _STAGES), rounds)
+            return _active_set(exact, g, family, x, range(_ROUGH, len(_LEFT)), rounds)
         except ProjectionError as error:
             failed = error
     raise failed
@@ -315,7 +315,8 @@ def _active_set(
 
     found, of_cell = x.copy(), np.zeros(len(family.cells))
     of_group = np.zeros(arrays.sums.shape)
-    rounds = solve_active_set(arrays, found, g, family.allowed, stages.start, stages.stop, most, of_cell, of_group)
+    left, rough = np.array(_LEFT[stages.start : stages.stop]), _ROUGH - stages.start
+    rounds = solve_active_set(arrays, found, g, family.allowed, left, rough, most, of_cell, of_group)
     if not rounds:
         raise ProjectionError(f"a family's program was not solved in {most} rounds")
     return Solved(without_rounding(found, family.total), of_cell, of_group, rounds)

@@ -20,13 +20,6 @@ _NOTHING = 1e-14
 SIGN, ROUNDING = 1e-10, 2.0**-46
 """What counts as a wrong sign, in units of the noise; and what rounding may be of the largest term."""
 
-LEFT = (1.0, 1e-1, 1e-3, 1e-6, 1e-11)
-"""What is left of a round's equations, in units of the noise: the next stage where no cell changes sides any more."""
-
-ROUGH = 2
-"""In so many of these stages the next begins when few cells change sides: which are free depends on what is left, and
-the rest would change sides again."""
-
 _HARDLY_ANY, _LOST, _PATIENCE, _SOME = 0.01, 1e-15, 10, 0.3
 """Which part of the free cells are few; what rounding leaves of the largest term; after how many rounds without
 progress only some of the cells with a wrong sign change sides, and which part of them."""
@@ -429,13 +422,15 @@ def _equations(family: Any, space: Any, g: Any, x: Any, enough: float) -> None:
 
 @compiled
 def solve_active_set(
-    family: Any, x: Any, g: Any, allowed: Any, first: int, end: int, most_rounds: int, of_cell: Any, of_group: Any
+    family: Any, x: Any, g: Any, allowed: Any, left: Any, rough: int, most_rounds: int, of_cell: Any, of_group: Any
 ) -> int:
-    """The solution of the equations of the stages from ``first`` to before ``end``, sought from ``x`` (children x
-    cells) on, in its place, and the multipliers of the sums over the children, ``of_cell`` (cells,), and of the groups,
-    ``of_group`` (children x groups); how many rounds it took, 0 where it is not found in ``most_rounds``.
+    """The solution, sought from ``x`` (children x cells) on, in its place, and the multipliers of the sums over the
+    children, ``of_cell`` (cells,), and of the groups, ``of_group`` (children x groups); how many rounds it took, 0
+    where it is not found in ``most_rounds``.
 
-    ``g``: the linear term; ``allowed``: the cells that can have records; both (children x cells).
+    ``g``: the linear term; ``allowed``: the cells that can have records; both (children x cells). ``left`` (stages,):
+    what is left of a round's equations, in units of the noise: the next stage where no cell changes sides any more, in
+    the first stages, which are ``rough``, where hardly any does.
     """
     children, cells = x.shape
     groups = family.sums.shape[1]
@@ -446,7 +441,7 @@ def solve_active_set(
     values, slopes, slope = np.empty(len(cell)), np.empty(len(cell)), np.zeros(x.shape)
     lost, wrong = np.zeros(groups, np.bool_), np.zeros(len(cell), np.bool_)
     coin = np.uint64(1)
-    fewest, patience, stage = x.size + 1, _PATIENCE, first
+    fewest, patience, stage = x.size + 1, _PATIENCE, 0
     for rounds in range(1, most_rounds + 1):
         space = _space(family, free)
         for again in range(2):
@@ -465,7 +460,7 @@ def solve_active_set(
         own = np.empty(len(begun))
         for e in range(len(own)):
             own[e] = g[space[1][e], space[2][e]]
-        _equations(family, space, own, begun, LEFT[stage] * unit + _LOST * scale)
+        _equations(family, space, own, begun, left[stage] * unit + _LOST * scale)
         x[:] = 0.0
         for e in range(len(begun)):
             x[space[1][e], space[2][e]] = begun[e]
@@ -481,7 +476,7 @@ def solve_active_set(
             _onto(family, space, begun, False, of_cell, of_group)
         if family.tied and groups > 0:
             _shift_multipliers(family, slope, free, allowed, of_cell, of_group)
-        slack, count, n_free = max(SIGN, LEFT[stage]), 0, len(begun)
+        slack, count, n_free = max(SIGN, left[stage]), 0, len(begun)
         for c in range(children):
             most = 0.0
             for e in range(starts[c], starts[c + 1]):
@@ -496,8 +491,8 @@ def solve_active_set(
                     wrong[e] = slope[c, k] - pushed < -slack * unit - ROUNDING * terms
                 count += wrong[e]
         some = False
-        if count == 0 or (stage < ROUGH and count <= _HARDLY_ANY * n_free):
-            if stage == end - 1:
+        if count == 0 or (stage < rough and count <= _HARDLY_ANY * n_free):
+            if stage == len(left) - 1:
                 return rounds
             stage, fewest, patience = stage + 1, x.size + 1, _PATIENCE
         elif count < fewest:
