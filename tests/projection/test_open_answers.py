@@ -184,7 +184,8 @@ def test_where_every_block_has_the_same_open_answers_the_release_is_that_without
 def test_a_record_counts_in_one_split_cell_and_the_split_is_undone() -> None:
     counts, limits = populated(4)
     tree = counts.geography.tree
-    split = SplitCells.of(SCHEMA, OpenAnswers.of_limits(limits), tree, Query.parse(KEPT, SCHEMA))
+    cells, total = SCHEMA.possible_cells(), Query.parse(KEPT, SCHEMA)
+    split = SplitCells.of(SCHEMA, cells, OpenAnswers.of_limits(limits), tree, total)
     # All kinds but prisons and homes share totals: their classes are the sets of them that a block has.
     assert len(set(split.component[2:])) == 1
     assert len(set(split.component)) == 3

@@ -202,13 +202,11 @@ class OpenAnswers(NamedTuple):
                 "says only where there are no records: leave lower 0 or empty, and upper 0 or empty"
             )
         there = high > 0
-        for index in range(1, tree.n_levels):
-            nodes = tree.level(index)
-            there[nodes] &= there[tree.parent[nodes]]
-        there[: tree.leaves.start] = False
-        for index in range(tree.n_levels - 1, 0, -1):
-            nodes = tree.level(index)
-            np.logical_or.at(there, tree.parent[nodes], there[nodes])
+        families = [tree.families(index) for index in range(tree.n_levels - 1)]
+        for one in families:
+            there[one.children] &= np.repeat(there[one.parents], one.sizes, axis=0)
+        for one in reversed(families):
+            there[one.parents] = np.logical_or.reduceat(there[one.children], one.starts, axis=0)
         return cls(query, there)
 
 

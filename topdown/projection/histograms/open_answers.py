@@ -58,8 +58,11 @@ class SplitCells:
     members: list[npt.NDArray[np.bool_]]
 
     @classmethod
-    def of(cls, schema: Schema, given: OpenAnswers, tree: Tree, total: Query | None = None) -> SplitCells:
-        """By the leaves of ``tree``. ``total``: the query whose answers are known of every node, None where none is.
+    def of(
+        cls, schema: Schema, cells: IntArray, given: OpenAnswers, tree: Tree, total: Query | None = None
+    ) -> SplitCells:
+        """By the leaves of ``tree``. ``cells``: those in which there can be records; ``total``: the query whose answers
+        are known of every node, None where none is.
 
         Raises `ConfigError` for a schema that has an attribute or recode called `OPEN`.
         """
@@ -68,7 +71,6 @@ class SplitCells:
         n = given.query.n_answers
         component = np.arange(n)
         if total is not None:
-            cells = schema.possible_cells()
             ends = np.unique(np.stack([total.answers_of(cells) + n, given.query.answers_of(cells)]), axis=1)
             size = n + total.n_answers
             _, labels = connected_components(coo_array((np.ones(ends.shape[1]), tuple(ends)), shape=(size, size)))
@@ -86,16 +88,13 @@ class SplitCells:
     @cached_property
     def schema(self) -> Schema:
         """The schema of the split cells: that which was given, and the class in the cell's component."""
-        return Schema((*self.given.attributes, self._attribute), self.given.recodes, self.given.zeros)
-
-    @property
-    def _attribute(self) -> Attribute:
-        most = max(1, *(len(found) for found in self.members))
-        return Attribute(OPEN, tuple(str(k) for k in range(most)))
+        classes = Attribute(OPEN, tuple(str(k) for k in range(self._most)))
+        return Schema((*self.given.attributes, classes), self.given.recodes, self.given.zeros)
 
     @property
     def _most(self) -> int:
-        return self.schema.shape[-1]
+        """The most classes of a component."""
+        return max(1, *(len(found) for found in self.members))
 
     def split(self, leaves: IntArray, cells: IntArray) -> IntArray:
         """The split cells of ``cells`` at ``leaves``, both (entries,). Raises `InternalError` where one is closed."""
@@ -128,8 +127,9 @@ class SplitCells:
             found.append(own[place] * self._most + own_class)
         return np.concatenate([np.zeros(0, np.int64), *found])
 
-    def tied(self, tied: Tied, tree: Tree) -> Tied:
-        """The totals by class of what every node has by ``tied``, of the query of this schema's `SplitCells.of`.
+    def tied(self, tied: Tied, tree: Tree, cells: IntArray) -> Tied:
+        """The totals by class of what every node has by ``tied``, of the query of this schema's `SplitCells.of`;
+        ``cells``: the split cells that are `possible`.
 
         Raises `Contradiction` naming the leaf where a total is above 0 and no open answer counts in it.
         """
@@ -139,12 +139,11 @@ class SplitCells:
         answers, counts = tied.cells[within], tied.counts[within]
         query = Query(self.schema, (*tied.query.kept, OPEN))
         # A total's cells are all of one component.
-        cells = self.given.possible_cells()
-        of_answer = np.full(tied.query.n_answers, -1)
-        of_answer[tied.query.answers_of(cells)] = self.component[self.query.answers_of(cells)]
+        of_answer, given = np.full(tied.query.n_answers, -1), cells // self._most
+        of_answer[tied.query.answers_of(given)] = self.component[self.query.answers_of(given)]
         classes = self.classes[leaves, of_answer[answers]]
         able = np.zeros(query.n_answers, np.bool_)
-        able[query.answers_of(self.possible(cells))] = True
+        able[query.answers_of(cells)] = True
         wrong = np.flatnonzero((counts > 0) & ((classes < 0) | ~able[answers * self._most + classes]))
         if len(wrong):
             label = tied.query.labels()[int(answers[wrong[0]])]
@@ -185,8 +184,9 @@ class KnownAnswers(NamedTuple):
         cells = schema.possible_cells() if cells is None else cells
         if given is None:
             return cls(schema, cells, tied)
-        split = SplitCells.of(schema, given, tree, None if tied is None else tied.query)
+        split = SplitCells.of(schema, cells, given, tree, None if tied is None else tied.query)
+        possible = split.possible(cells)
         if tied is not None:  # a total of 0 says where an answer is closed
-            return cls(split.schema, split.possible(cells), split.tied(tied, tree), None, split)
+            return cls(split.schema, possible, split.tied(tied, tree, possible), None, split)
         there = OpenAnswers(Query(split.schema, (*given.query.kept, None)), given.there)
-        return cls(split.schema, split.possible(cells), None, there, split)
+        return cls(split.schema, possible, None, there, split)
