@@ -31,10 +31,12 @@ class KnownTable(NamedTuple):
 def known_table(name: str, schema: Schema) -> KnownTable | None:
     """The table called ``name``, or that with a field of this name; None where there is none for ``schema``."""
     dhc = all(attribute in schema.attributes for attribute in DHC_PERSONS.attributes)
-    for table in _dhc_tables() if dhc else _redistricting_tables(schema):
-        if name == table.name or name in table.fields:
-            return table
-    return None
+    tables = _dhc_tables() if dhc else _redistricting_tables()
+    found = next((table for table in tables if name == table.name or name in table.fields), None)
+    if found is None or dhc:
+        return found
+    source = UNITS if found.name == "H1" else PERSONS
+    return found if all(source.attribute(one) in schema.attributes for one in _ABOUT[found.name]) else None
 
 
 # -- race, in both ----------------------------------------------------------------------------------------------------
@@ -45,8 +47,8 @@ _OF_SIZE = {k: tuple(race for race in RACES if race.count("+") + 1 == k) for k i
 _SEVERAL, _NUMBER, _KIND, _QUARTERS = "several races", "number of races", "kind of quarters", "group quarters"
 
 
-def _by_race(hispanic: str | None) -> list[Field]:
-    """The fields of a table by race, with ``hispanic`` of a table by this attribute and race."""
+def _by_race(*, hispanic: bool) -> list[Field]:
+    """The fields of a table by race, or by Hispanic origin and race."""
     fields: list[Field] = [
         {},
         {_SEVERAL: 0},
@@ -55,9 +57,7 @@ def _by_race(hispanic: str | None) -> list[Field]:
     ]
     for size in range(2, 7):
         fields += [{_NUMBER: size - 1}, *({"cenrace": RACES.index(race)} for race in _OF_SIZE[size])]
-    if hispanic is None:
-        return fields
-    return [{}, {hispanic: 1}, {hispanic: 0}, *({hispanic: 0, **field} for field in fields[1:])]
+    return [{}, {"hispanic": 1}, {"hispanic": 0}, *_all_with({"hispanic": 0}, fields[1:])] if hispanic else fields
 
 
 def _race_recodes() -> tuple[Recode, ...]:
@@ -86,18 +86,21 @@ _ABOUT = {
 """The attributes of every table."""
 
 
-def _redistricting_tables(schema: Schema) -> list[KnownTable]:
-    """The tables that ``schema`` has the attributes of."""
-    attributes = {one.name: one for one in schema.attributes}
-    found = []
-    for name in TABLES:
-        source = UNITS if name == "H1" else PERSONS
-        if any(attributes.get(one) != source.attribute(one) for one in _ABOUT[name]):
-            continue
-        recodes = tuple(recode for recode in _redistricting_recodes() if recode.attribute in _ABOUT[name])
-        fields = dict(zip(field_names(name), _redistricting_fields(name), strict=True))
-        found.append(KnownTable(name, fields, recodes))
-    return found
+@cache
+def _redistricting_tables() -> list[KnownTable]:
+    recodes = (
+        *_race_recodes(),
+        Recode(_KIND, "hhgq", PERSONS.recodes[0].groups),
+        Recode(_QUARTERS, "hhgq", (("none", RESIDENCES[:1]), ("any", RESIDENCES[1:]))),
+    )
+    return [
+        KnownTable(
+            name,
+            dict(zip(field_names(name), _redistricting_fields(name), strict=True)),
+            tuple(recode for recode in recodes if recode.attribute in _ABOUT[name]),
+        )
+        for name in TABLES
+    ]
 
 
 def _redistricting_fields(table: str) -> list[Field]:
@@ -109,17 +112,8 @@ def _redistricting_fields(table: str) -> list[Field]:
             [{_KIND: group}, *({"hhgq": k} for k in members)] for group, members in ((1, range(1, 5)), (2, range(5, 8)))
         ]
         return [{_QUARTERS: 1}, *kinds[0], *kinds[1]]
-    fields = _by_race("hispanic" if "hispanic" in _ABOUT[table] else None)
+    fields = _by_race(hispanic="hispanic" in _ABOUT[table])
     return _all_with({"votingage": 1}, fields) if "votingage" in _ABOUT[table] else fields
-
-
-@cache
-def _redistricting_recodes() -> tuple[Recode, ...]:
-    return (
-        *_race_recodes(),
-        Recode(_KIND, "hhgq", PERSONS.recodes[0].groups),
-        Recode(_QUARTERS, "hhgq", (("none", RESIDENCES[:1]), ("any", RESIDENCES[1:]))),
-    )
 
 
 # -- persons of the DHC -----------------------------------------------------------------------------------------------
@@ -141,10 +135,10 @@ def _dhc_tables() -> list[KnownTable]:
         "P3": [{}, *race],
         "P4": [{}, {"hispanic": 0}, {"hispanic": 1}],
         "P5": [{}, *(field for k in (0, 1) for field in ({"hispanic": k}, *_all_with({"hispanic": k}, race)))],
-        "P8": _by_race(None),
-        "P9": _by_race("hispanic"),
-        "P10": _all_with({_VOTING: 1}, _by_race(None)),
-        "P11": _all_with({_VOTING: 1}, _by_race("hispanic")),
+        "P8": _by_race(hispanic=False),
+        "P9": _by_race(hispanic=True),
+        "P10": _all_with({_VOTING: 1}, _by_race(hispanic=False)),
+        "P11": _all_with({_VOTING: 1}, _by_race(hispanic=True)),
         "P18": [{_QUARTERS: 1}, *(field for sex in (0, 1) for field in _quarters_by_age(sex))],
     }
     # Tables by sex and age: of everybody, and A to V of persons of one race or origin, or of both.
