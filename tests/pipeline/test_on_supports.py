@@ -111,6 +111,16 @@ def written(tmp_path: Path) -> Path:
     return tmp_path / "run.toml"
 
 
+def require_refused(written: Path, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one sentence, before anything is drawn."""
+    capsys.readouterr()
+    assert topdown_command("run", written) in (2, 3)
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.splitlines()) == 1
+    assert not (written.parent / "out" / "internal" / "draw.json").exists()
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -368,12 +378,7 @@ def test_ties_to_other_units_or_other_categories_are_refused(written: Path, caps
     for changed, said in cases:
         assert changed != text
         written.write_text(changed)
-        capsys.readouterr()
-        assert topdown_command("run", written) in (2, 3)
-        told = capsys.readouterr().err
-        assert said in told
-        assert len(told.splitlines()) == 1
-        assert not (written.parent / "out" / "internal" / "draw.json").exists()
+        require_refused(written, said, capsys)
     assert before.exists()
     own = (written.parent / "before.toml").read_text() + '\n[ties]\nrelease = "before/public"\n'
     (written.parent / "before.toml").write_text(own)
@@ -436,12 +441,7 @@ def test_limits_that_are_not_kept_on_supports_are_refused(
     with_ages(written)
     path = written.parent / "ages.csv"
     path.write_text(path.read_text().replace(",".join([*row.split(",")[:3], "0", ""]) + "\n", "") + row + "\n")
-    capsys.readouterr()
-    assert topdown_command("run", written) in (2, 3)
-    told = capsys.readouterr().err
-    assert said in told
-    assert len(told.splitlines()) == 1
-    assert not (written.parent / "out" / "internal" / "draw.json").exists()
+    require_refused(written, said, capsys)
 
 
 def test_ties_and_limits_that_contradict_each_other_are_refused(

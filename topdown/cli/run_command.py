@@ -54,7 +54,9 @@ def run(
         from topdown.pipeline.linked import linked_run
 
         if part_size is not None or keep_parts:
-            raise ConfigError("two linked tables are solved family by family, and not in parts: leave --part-size out")
+            raise ConfigError(
+                "two linked tables are solved family by family, not in parts: leave --part-size and --keep-parts out"
+            )
         linked = load_linked(file)
         with (
             Shown(Terminal(quiet=quiet), linked_run.LINKED_STAGES) as stages,
