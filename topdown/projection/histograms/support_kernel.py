@@ -17,7 +17,7 @@ from topdown.projection.histograms.family_kernel import factor, invert, substitu
 _NOTHING = 1e-14
 """What rounding leaves of a slope, as a part of it."""
 
-SIGN, ROUNDING = 1e-10, 2.0**-46
+_SIGN, ROUNDING = 1e-10, 2.0**-46
 """What counts as a wrong sign, in units of the noise; and what rounding may be of the largest term."""
 
 _HARDLY_ANY, _LOST, _PATIENCE, _SOME = 0.01, 1e-15, 10, 0.3
@@ -149,9 +149,9 @@ def _entries(free: Any) -> Any:
     return starts, row, cell
 
 
-@compiled
-def _space(family: Any, free: Any) -> Any:
-    """The entries that are ``free`` and what `_onto` needs of them.
+class Space(NamedTuple):
+    """The free entries, and what `_onto` needs of them: where those of every child begin (``starts``), and the child
+    and the cell of each (``row``, ``cell``).
 
     Where sums of one kind are known: the sum of every entry and how many each has. Where the children's sums and those
     of groups are, group by group: the entries by cell (``order``, with ``ends`` in it), the children that have some
@@ -159,6 +159,25 @@ def _space(family: Any, free: Any) -> Any:
     of the equations' Schur complement on the children, diag(number of entries) - sum over the cells of f f' / (number
     of the cell's entries), f the indicator of its children.
     """
+
+    starts: Any
+    row: Any
+    cell: Any
+    sum_of: Any
+    count: Any
+    order: Any
+    ends: Any
+    members: Any
+    firsts: Any
+    place: Any
+    squares: Any
+    factors: Any
+    kept: Any
+
+
+@compiled
+def _space(family: Any, free: Any) -> Any:
+    """The `Space` of the entries that are ``free``."""
     starts, row, cell = _entries(free)
     children, groups, nothing = len(free), family.sums.shape[1], np.zeros(0, np.int64)
     both = family.tied and groups > 0
@@ -167,22 +186,10 @@ def _space(family: Any, free: Any) -> Any:
     if not both:
         for e in range(len(sum_of)):
             count[sum_of[e]] += 1
-        empty = np.zeros(0, np.int32)
-        return (
-            starts,
-            row,
-            cell,
-            sum_of,
-            count,
-            nothing,
-            nothing,
-            nothing,
-            nothing,
-            empty,
-            nothing,
-            np.zeros(0),
-            empty > 0,
-        )
+        empty, none, no = np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.bool_)
+        return Space(
+            starts, row, cell, sum_of, count, nothing, nothing, nothing, nothing, empty, nothing, none, no
+        )  # fmt: skip
     places = np.empty(len(family.by_group), np.int64)
     for k in range(len(places)):
         places[family.by_group[k]] = k
@@ -224,7 +231,7 @@ def _space(family: Any, free: Any) -> Any:
                     other = place[order[j]]
                     matrix[max(one, other), min(one, other)] -= 1.0 / several
         factor(matrix, kept[firsts[g] : firsts[g + 1]])
-    return starts, row, cell, sum_of, count, order, ends, members, firsts, place, squares, factors, kept
+    return Space(starts, row, cell, sum_of, count, order, ends, members, firsts, place, squares, factors, kept)
 
 
 @compiled
@@ -232,7 +239,7 @@ def _onto(family: Any, space: Any, x: Any, known: bool, of_cell: Any, of_group: 
     """Add to the entries ``x`` the a_k + b_cg that gives them the sums that are ``known``, or sums of 0; and a to
     ``of_cell`` (cells,), b to ``of_group`` (children x groups).
 
-    That is the nearest x with these sums. b is found first, by the equations of `_space`.
+    That is the nearest x with these sums. b is found first, by the equations of `Space`.
     """
     sum_of, count, order, ends, members, firsts, place, squares, factors, kept = space[3:]
     groups = family.sums.shape[1]
@@ -292,7 +299,7 @@ def _onto(family: Any, space: Any, x: Any, known: bool, of_cell: Any, of_group: 
 def _impossible(family: Any, space: Any, x: Any, lost: Any) -> bool:
     """Whether ``lost`` (groups,), the groups whose free cells cannot have the sums that are known, has any; the entries
     ``x`` would have them if they could."""
-    row, cell = space[1], space[2]
+    row, cell = space.row, space.cell
     children, groups = family.sums.shape
     answers, by_cell = family.sums.copy(), np.zeros(len(family.total))
     by_cell[:] = family.total
@@ -383,7 +390,7 @@ def _largest(vector: Any) -> float:
 def _equations(family: Any, space: Any, g: Any, x: Any, enough: float) -> None:
     """The minimum over the free cells with the sums that are known, from the entries ``x`` on, which have them, to a
     residual of ``enough``; ``g`` (entries,), the linear term."""
-    starts, cells = space[0], space[2]
+    starts, cells = space.starts, space.cell
     of_cell, of_group = np.zeros(len(family.group)), np.zeros(family.sums.shape)
     answers = len(family.roots)
     inverse = np.empty((answers, answers))
@@ -436,8 +443,7 @@ def solve_active_set(
     groups = family.sums.shape[1]
     unit, scale = np.sqrt(family.diagonal), max(1.0, np.abs(g).max())
     free = allowed & (x > 0)
-    every = _entries(allowed)
-    starts, row, cell = every
+    starts, row, cell = _entries(allowed)
     values, slopes, slope = np.empty(len(cell)), np.empty(len(cell)), np.zeros(x.shape)
     lost, wrong = np.zeros(groups, np.bool_), np.zeros(len(cell), np.bool_)
     coin = np.uint64(1)
@@ -445,9 +451,9 @@ def solve_active_set(
     for rounds in range(1, most_rounds + 1):
         space = _space(family, free)
         for again in range(2):
-            begun = np.empty(len(space[1]))
+            begun = np.empty(len(space.row))
             for e in range(len(begun)):
-                begun[e] = x[space[1][e], space[2][e]]
+                begun[e] = x[space.row[e], space.cell[e]]
             for _ in range(2):  # the second time what rounding left
                 _onto(family, space, begun, True, of_cell, of_group)
             if again == 1 or groups == 0 or not _impossible(family, space, begun, lost):
@@ -459,24 +465,26 @@ def solve_active_set(
             space = _space(family, free)
         own = np.empty(len(begun))
         for e in range(len(own)):
-            own[e] = g[space[1][e], space[2][e]]
+            own[e] = g[space.row[e], space.cell[e]]
         _equations(family, space, own, begun, left[stage] * unit + _LOST * scale)
         x[:] = 0.0
         for e in range(len(begun)):
-            x[space[1][e], space[2][e]] = begun[e]
-        apply_elsewhere(begun, space[0], space[2], family.answers, family.begins, family.weights, starts, cell, slopes)
+            x[space.row[e], space.cell[e]] = begun[e]
+        apply_elsewhere(
+            begun, space.starts, space.cell, family.answers, family.begins, family.weights, starts, cell, slopes
+        )
         for e in range(len(cell)):
             values[e] = x[row[e], cell[e]]
             slope[row[e], cell[e]] = slopes[e] + family.single * values[e] - g[row[e], cell[e]]
         for e in range(len(begun)):
-            begun[e] = -slope[space[1][e], space[2][e]]
+            begun[e] = -slope[space.row[e], space.cell[e]]
         of_cell[:] = 0.0
         of_group[:] = 0.0
         for _ in range(2):
             _onto(family, space, begun, False, of_cell, of_group)
         if family.tied and groups > 0:
             _shift_multipliers(family, slope, free, allowed, of_cell, of_group)
-        slack, count, n_free = max(SIGN, left[stage]), 0, len(begun)
+        slack, count, n_free = max(_SIGN, left[stage]), 0, len(begun)
         for c in range(children):
             most = 0.0
             for e in range(starts[c], starts[c + 1]):
