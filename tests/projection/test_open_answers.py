@@ -248,6 +248,17 @@ def test_a_limit_of_a_unit_closes_the_answer_to_all_of_its_blocks() -> None:
     assert not there[closed, 1].any()
 
 
+def test_an_answer_that_is_closed_to_all_blocks_is_closed_to_every_unit_above() -> None:
+    counts, _ = populated(7)
+    tree = counts.geography.tree
+    blocks = counts.geography.identifiers.to_pylist()[tree.leaves.start :]
+    n = len(blocks)
+    table = {"geoid": blocks, "query": ["kind"] * n, "answer": ["prison"] * n, "lower": [0] * n, "upper": [0] * n}
+    there = OpenAnswers.of_limits(AnswerLimits.from_table(table, counts.geography, SCHEMA)).there
+    assert not there[:, 1].any()
+    assert there[:, [0, 2, 3, 4]].all()
+
+
 def test_an_attribute_of_the_name_of_the_classes_is_refused() -> None:
     schema = td.Schema.from_mapping({OPEN: ["a", "b"], "age": ["0", "1"]})
     counts, _ = populated(8)
