@@ -21,7 +21,7 @@ from topdown.linked.link_text import facts_of, universe_of
 from topdown.linked.universe import LinkedQuery, Universe
 from topdown.privacy.budget_numbers import exact_number
 from topdown.privacy.linked_units import HOUSEHOLD, PERSON
-from topdown.projection.method import LINKED_METHOD
+from topdown.projection.method import LINKED_METHODS
 from topdown.wording import listed, shown
 from topdown.workload import DETAILED, Schema
 
@@ -30,7 +30,6 @@ _COLUMNS = ("household", "geoid")
 
 _OF_ONE_TABLE = (
     "projection.weights",
-    "projection.upward",
     "projection.order",
     "output.replicates",
     "output.exports",
@@ -250,10 +249,10 @@ class LinkedConfig(DerivationConfig):
                         raise ConfigError(f"an attribute is called {shown(name)}, as a column of records is; rename it")
         except ConfigError as error:
             raise ValueError(str(error)) from None
-        if self.projection.method != LINKED_METHOD:
+        if self.projection.method not in LINKED_METHODS:
             raise ValueError(
                 f"projection.method is {shown(self.projection.method)}, and two linked tables are solved by "
-                f"{LINKED_METHOD!r} alone: write that"
+                f"{' or '.join(map(repr, LINKED_METHODS))}: write one of these"
             )
         for setting in _OF_ONE_TABLE:
             section, _, name = setting.rpartition(".")

@@ -54,7 +54,7 @@ from topdown.projection.histograms.open_answers import KnownAnswers
 from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named
-from topdown.projection.upward_start import require_determined, start_of
+from topdown.projection.upward_start import require_start
 from topdown.release.layouts import row_columns
 from topdown.release.manifest import Origin
 from topdown.studies.methods import StudiedMethod
@@ -62,7 +62,6 @@ from topdown.tables.geography_table import read_as_written
 from topdown.tables.readers import changed
 from topdown.uncertainty.laws.known_noise import require_replicable
 from topdown.wording import FAILED, joined, reason, shown, shown_path
-from topdown.workload import Query
 
 
 @dataclass(frozen=True)
@@ -365,8 +364,7 @@ def _require_upward(config: RunConfig, plan: Plan, levels: Sequence[str]) -> Non
             f"projection.upward = {shown(upward)} is for releases of several queries, or within limits, which are made "
             "family by family; the cells alone are measured: leave it out"
         )
-    start = start_of(levels, method_named(config.projection.method), upward)
-    require_determined(levels, [[Query.parse(name, schema) for name in plan.queries(level)] for level in levels], start)
+    require_start(plan, levels, schema, method_named(config.projection.method), upward)
 
 
 def _require_order(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:

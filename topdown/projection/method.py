@@ -328,8 +328,8 @@ GLS = Method(
 )
 """The estimates that every release has beside those of its method."""
 
-LINKED_METHOD = "top-down"
-"""The method that two linked tables are solved by (`projection.linked`); others are refused."""
+LINKED_METHODS = ("top-down", "gls-top-down")
+"""The methods that two linked tables are solved by (`projection.linked`); others are refused."""
 
 METHODS: dict[str, Method] = {
     method.name: method

@@ -9,11 +9,15 @@ infinitely large relative to those above.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from topdown.errors import ConfigError, require_known
 from topdown.projection.method import METHODS, Method
 from topdown.wording import shown
-from topdown.workload import Query
+from topdown.workload import Query, Schema
+
+if TYPE_CHECKING:
+    from topdown.privacy.plan import Plan
 
 _FROM = "from "
 
@@ -51,6 +55,13 @@ def start_named(levels: Sequence[str], upward: str) -> int:
     if start == len(levels) - 1:
         raise ConfigError(f"{asked}: {shown(level)} is the lowest level, which is the default; leave upward out")
     return start
+
+
+def require_start(plan: Plan, levels: Sequence[str], schema: Schema, method: Method, upward: str | None) -> None:
+    """Refuse a level at which the upward pass of what a ``plan`` measures cannot start. Raises `ConfigError` as
+    `start_of` and `require_determined` do."""
+    asked = [[Query.parse(name, schema) for name in plan.queries(level)] for level in levels]
+    require_determined(levels, asked, start_of(levels, method, upward))
 
 
 def require_determined(levels: Sequence[str], asked: Sequence[Iterable[Query]], start: int) -> None:

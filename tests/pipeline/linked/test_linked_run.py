@@ -7,6 +7,7 @@ import re
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from itertools import combinations
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from topdown.errors import TopdownError
 from topdown.machine.engines import executor_of
 from topdown.machine.progress import Silent
 from topdown.microdata.linked_microdata import check_linked, read_linked
+from topdown.pipeline.linked.linked_derive import solved_together
 from topdown.pipeline.linked.linked_draw import draw_linked
 from topdown.pipeline.linked.linked_run import run_linked
 from topdown.release.linked_release import verify_linked
@@ -329,11 +331,26 @@ def test_the_file_of_a_whole_state_is_the_census_universe() -> None:
 
 
 def test_a_method_that_does_not_solve_both(schools: Path, topdown: Command) -> None:
-    schools.write_text(SCHOOLS_TOML.replace('"top-down"', '"gls-top-down"'))
+    schools.write_text(SCHOOLS_TOML.replace('"top-down"', '"joint"'))
     done = topdown("run", schools)
     assert done.returncode == 2
-    assert "two linked tables are solved by 'top-down' alone" in done.stderr
+    assert "two linked tables are solved by 'top-down' or 'gls-top-down'" in " ".join(done.stderr.split())
     assert not (schools.parent / "out").exists()
+
+
+def test_what_was_measured_below_is_used_above(schools: Path, topdown: Command) -> None:
+    with ExitStack() as held:
+        drawn, _ = draw_linked(load_linked(schools), schools.parent / "out", held, Silent())
+    found = []
+    for settings in ('"top-down"', '"gls-top-down"\nupward = "from region"', '"gls-top-down"'):
+        schools.write_text(SCHOOLS_TOML.replace('"top-down"', settings))
+        release = solved_together(load_linked(schools), drawn, Silent()).releases["pupils"]
+        assert f"method = {settings}".startswith(f'method = "{release.method}"')
+        found.append(release.to_frame())
+    assert not any(one.equals(other) for one, other in combinations(found, 2))
+    done = topdown("run", schools, "--output", schools.parent / "again")
+    assert done.returncode == 0, done.stderr
+    assert td.verify_release(schools.parent / "again" / "public" / "pupils").files
 
 
 def test_commands_that_know_one_table_say_so(schools: Path, topdown: Command) -> None:

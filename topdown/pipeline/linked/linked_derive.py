@@ -32,8 +32,10 @@ from topdown.projection.histograms.linear_answers import LinearAnswers, linear_a
 from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.invariants import Contradiction
 from topdown.projection.linked.linked_descent import LinkedFamilies, LinkedProgram, linked_down
+from topdown.projection.linked.linked_upward import from_below
 from topdown.projection.method import method_named
 from topdown.projection.solver_inputs import in_words
+from topdown.projection.upward_start import start_of
 from topdown.release.linked_release import LinkSaid, write_link
 from topdown.release.manifest import Origin
 from topdown.release.publication import begun
@@ -105,19 +107,22 @@ def solved_together(
         }
         for level in geography.levels
     ]
+    options = config.projection
     try:
-        program = LinkedProgram(universe, geography.tree, measured, drawn.figures)
+        start = start_of(geography.levels, method_named(options.method), options.upward)
+        said = from_below(geography.tree, measured, start)
+        program = LinkedProgram(universe, geography.tree, said, drawn.figures)
         with stages.stage("solving both tables together"):
             found = linked_down(program, drawn.ties.spawn("linked"), workers, executor)
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None
-    require_certificate(found.certificate, geography, config.projection.method, "tree")
+    require_certificate(found.certificate, geography, options.method, "tree")
     counts = SparseCounts(
         np.concatenate([[0], np.cumsum([len(node.cells) for node in found.nodes])]),
         np.concatenate([node.cells for node in found.nodes]),
         np.concatenate([node.counts for node in found.nodes]),
     )
-    checks, options = dict[str, CrossCheck](), config.projection
+    checks = dict[str, CrossCheck]()
     if again and options.cross_check:
         with stages.stage("solving families again"):
             histograms = [Sparse(cells, own.astype(np.float64)) for cells, own in found.nodes]

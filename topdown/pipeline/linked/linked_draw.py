@@ -40,6 +40,8 @@ from topdown.privacy.ledger import Ledger
 from topdown.privacy.linked_units import PERSON, LinkedGuarantee
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import largest_gains
+from topdown.projection.method import method_named
+from topdown.projection.upward_start import require_start
 from topdown.release.linked_release import linked_noise, verify_linked
 from topdown.release.manifest import LedgerEntry, Origin
 from topdown.tables.parquet_folder import table_digest
@@ -148,10 +150,11 @@ def prepare_linked(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
         first = configs[names[0]]
         geography = listed_units(config.units_path, first, stages)
         counts = _counts(config, first, geography)
-        plans = {}
+        plans, options = {}, config.projection
         for name, one in configs.items():
             table = counts.of_table(name)
             plan = measurable(one.plan(), geography.levels, table.schema)
+            require_start(plan, geography.levels, table.schema, method_named(options.method), options.upward)
             require_protection(one, plan, geography.levels, largest_gains(plan, geography))
             require_room(table, plan)
             plans[name] = plan
