@@ -100,3 +100,9 @@ def test_where_nobody_is_there_is_nothing_to_solve() -> None:
     descent = descent_of(measurements, METHODS["top-down"], "variance")
     found = descend(descent, LEAST_SQUARES).histograms
     assert cross_check_families(descent, METHODS["top-down"], found).agrees
+
+
+def test_large_families_have_fewer_steps() -> None:
+    steps = [cross_checks._bounded("OSQP", numbers).options["max_iter"] for numbers in (0, 200, 400, 100_000)]
+    assert steps == [2000, 2000, 1000, 400]
+    assert cross_checks._bounded("CLARABEL", 400).options == {}

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from math import ceil
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -42,13 +43,17 @@ of all counts: about a tenth of the release's time. The larger of both limits th
 _A_PROGRAM = 1_000
 """The fixed cost of a program, in nodes."""
 
-_BOUNDED: dict[str, dict[str, Any]] = {
+_BOUNDED: dict[str, dict[str, int]] = {
     "OSQP": {"max_iter": 2_000},
     "SCS": {"max_iters": 20_000},
     "HIGHS": {"qp_iteration_limit": 5_000},
 }
 """Limits on the steps of solvers. OSQP usually needs a few hundred; where it does not end, its last values are
 compared, or another solver is tried.
+"""
+_SHORT, _LEAST = 200, 0.2
+"""A family of more numbers than the first has fewer steps in proportion, down to this part of the limit: its steps take
+longer, and where many of them do not end, another solver is done in fewer.
 """
 
 _FAMILIES = 20
@@ -165,8 +170,11 @@ def _by_any(problem: _Problem, solver: str) -> tuple[Difference, str]:
     return best
 
 
-def _bounded(solver: str) -> CvxpySolver:
-    return CvxpySolver(solver, _BOUNDED.get(solver, {}), direct=True)
+def _bounded(solver: str, numbers: int = 0) -> CvxpySolver:
+    part = max(_LEAST, _SHORT / max(numbers, _SHORT))
+    return CvxpySolver(
+        solver, {name: ceil(limit * part) for name, limit in _BOUNDED.get(solver, {}).items()}, direct=True
+    )
 
 
 def cross_check(
@@ -508,7 +516,7 @@ def _family_apart(stated: _Compared, whole_total: bool, method: Method, solver: 
     passes, last, solved = in_order(stated.family, stated.first, solve, whole_total=whole_total)
     found = []
     for program, x in [*((classes.program, one.x) for classes, one in passes), (last, solved.x)]:
-        difference = cvxpy_programs.family_solution(method.stated(own.program, program), _bounded(solver)) - x
+        difference = cvxpy_programs.family_solution(method.stated(own.program, program), _bounded(solver, x.size)) - x
         information = program.known.table[:, program.pattern]
         distance = np.sqrt(np.maximum(np.einsum("ck,ckl,cl->c", difference, information, difference), 0.0))
         worst = int(np.argmax(distance))
