@@ -167,3 +167,18 @@ def test_a_large_root_meets_its_rows_to_rounding() -> None:
     rows = family.rows.conditions()
     lacks = np.maximum(rows.low - found.x @ rows.rows.T, found.x @ rows.rows.T - rows.high)
     assert lacks.max() < 1e-9
+
+
+def test_vacant_units_beside_a_hundred_million_households_meet_their_equation() -> None:
+    """A cell that is known by little but a row: its equation gave way to those of thousands of other cells."""
+    times = 10_000.0
+    family = measured_family(LARGE, np.random.default_rng(0), children=4, mean=3000.0)
+    assert family.total is not None
+    measured, rows = family.measured, family.rows
+    said = [own * times for own in measured.said]
+    family = family._replace(
+        total=family.total * times,
+        measured=measured._replace(said=said, share=measured.share * times),
+        rows=rows._replace(low=rows.low * times, high=rows.high * times),
+    )
+    assert family.solve()[1].worst < FAMILY_TOLERANCE / 10

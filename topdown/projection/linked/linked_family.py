@@ -39,6 +39,10 @@ _PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-4, 1e-8
 """The precision, as a part of the least and of the greatest that was measured, of the rule for cells that no detailed
 query covers: the parent's are shared out evenly."""
 
+_DEPENDENT = 1e-12
+"""Multipliers of combinations of rows that weigh less than this part of the largest change nothing, or only what the
+sums' multipliers change; they are not moved."""
+
 
 class FamilyRows(NamedTuple):
     """The rows of nodes on some cells: ``coefficients`` (rows x cells), ``low`` and ``high`` (nodes x rows), and which
@@ -297,29 +301,34 @@ class LinkedFamily(NamedTuple):
         )
 
     def _fitted(self, solved: Solved) -> Solved:
-        """The solution with multipliers of the held rows, and then of the sums, moved to where the free cells'
-        equations ask for them.
+        """The solution with multipliers of the held rows and of the sums moved together to where the equations of the
+        free cells ask for them.
 
         An engine has them as a large weight times what a row lacks, of which rounding is too much where a cell is
         known by little but the row.
         """
         rows, found = self.rows.conditions().rows, solved.rows.copy()
-        unit = 1.0 / np.sqrt(self.measured.diagonal())
-        lack = self.measured.slope(solved.x)[0] - solved.sums - found @ rows
-        for child, own in enumerate(found):
-            held, free = np.flatnonzero(own), np.flatnonzero(solved.x[child] > 0)
-            if len(held) and len(free):
-                scale = unit[child, free]
-                matrix = rows[np.ix_(held, free)].T * scale[:, None]
-                found[child, held] += np.linalg.lstsq(matrix, lack[child, free] * scale, rcond=1e-10)[0]
-        if self.total is None:
-            return solved._replace(rows=found)
-        # An equation of a cell and child weighs as 1 / precision: a cell that is known by little asks for most.
-        weight = np.where(solved.x > 0, unit**2, 0.0)
-        lack -= (found - solved.rows) @ rows
+        # What an equation lacks counts times 1 / sqrt(precision). Its square weighs so once more, since one of a cell
+        # that is known by little would otherwise give way to thousands of others.
+        weight = np.where(solved.x > 0, self.measured.diagonal() ** -2.0, 0.0)
         total = weight.sum(axis=0)
-        moved = np.divide((weight * lack).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
-        return solved._replace(rows=found, sums=solved.sums + moved)
+        share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+        if self.total is None:
+            share[:] = 0.0
+        lack = self.measured.slope(solved.x)[0] - solved.sums - found @ rows
+        child, row = np.nonzero(found)
+        if len(child):
+            own = weight[child] * rows[row]
+            # The sums' multipliers follow from the rows': they take the weighted mean over children of what is left.
+            matrix = np.where(child[:, None] == child, own @ rows[row].T, 0.0)
+            scale = np.sqrt(np.diagonal(matrix))
+            scale = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+            matrix = (matrix - (own * share) @ own.T) * scale * scale[:, None]
+            aims = scale * (own * (lack - (weight * lack).sum(axis=0) * share)[child]).sum(axis=1)
+            matrix[np.diag_indices(len(child))] += _DEPENDENT
+            found[child, row] += scale * np.linalg.solve(matrix, aims)
+            lack -= (found - solved.rows) @ rows
+        return solved._replace(rows=found, sums=solved.sums + (weight * lack).sum(axis=0) * share)
 
     def check(self, solved: Solved) -> Residuals:
         """How far ``solved`` is from optimal, by what was measured and not by how it was solved."""
