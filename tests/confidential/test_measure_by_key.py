@@ -279,3 +279,18 @@ def test_the_code_of_counts_is_pinned(few: int, code: str, monkeypatch: pytest.M
     monkeypatch.setattr(bound_streams, "FEW_CELLS", few)
     counts = made([2, 3], np.random.default_rng(1))
     assert bound_streams.code_of_counts(counts, td.Plan("geometric", epsilon="1/10"), key())[:12] == code
+
+
+@pytest.mark.parametrize(("largest", "bits"), [(1000, 32), ((1 << 31) - 200_000, 32), ((1 << 31) - 20, 64)])
+def test_narrow_measurements_are_the_same_numbers(counts: td.Counts, largest: int, bits: int) -> None:
+    geography, cells = counts.geography, list(SCHEMA.cells())
+    table = {"county": geography.geoid[geography.tree.leaves]} | dict.fromkeys(
+        cells, np.zeros(geography.n_leaves, np.int64)
+    )
+    table[cells[0]] = np.where(np.arange(geography.n_leaves) == 0, largest, 0)
+    large = td.Counts.from_table(table, geography, geoid="county", cells=cells, schema=SCHEMA)
+    plan = measuring.measurable(td.Plan("discrete-gaussian", rho="1/50", shares=SHARES), geography.levels, SCHEMA)
+    narrow, wide = (measure(large, plan, key()) for measure in (measuring.measure_narrow, td.measure))
+    assert {one.values.dtype.itemsize * 8 for one in (narrow[k] for k in narrow.keys)} == {bits}
+    for level, query in wide.keys:
+        assert (narrow[level, query].values == wide[level, query].values).all()

@@ -103,3 +103,15 @@ def test_the_callers_arrays_are_not_shared(geography: td.Geography) -> None:
     values[:], variance[:] = 0.0, 9.0
     assert measurements.values[:, 0].tolist() == VALUES
     assert measurements.variance[:, 0].tolist() == [1.0] * 6
+
+
+def test_narrow_numbers_are_wide_in_the_table(geography: td.Geography) -> None:
+    narrow = td.Measurements.from_arrays(geography, np.arange(geography.n_nodes, dtype=np.int32), 1.0)
+    assert narrow.to_arrow().schema.field("value").type == "int64"
+    schema = td.Schema.from_mapping({"sex": ["f", "m"]})
+    leaf = geography.levels[-1]
+    answers = {
+        (leaf, query): (np.zeros((geography.tree.n_leaves, n), np.int16), 1.0)
+        for query, n in (("total", 1), ("sex", 2))
+    }
+    assert td.Measurements.from_answers(geography, schema, answers).to_arrow().schema.field("value").type == "int64"

@@ -262,7 +262,7 @@ class Measurements(ArrowTable):
         measured = np.isfinite(self.node_variance).reshape(self.geography.n_nodes, -1)
         rows: npt.NDArray[np.bool_] = np.asarray(measured.any(axis=1))
         if not self.others:
-            columns = {"query": DETAILED, "value": self.values, "variance": self.variance}
+            columns = {"query": DETAILED, "value": lambda nodes: _wide(self.values[nodes]), "variance": self.variance}
             yield from tidy_batches(self.geography, self.cells, columns, rows=rows)
             return
         for level in self.geography.levels:
@@ -277,7 +277,7 @@ class Measurements(ArrowTable):
         rows[nodes] = np.isfinite(spread).any(axis=1)
 
         def of_level(values: npt.NDArray[Any]) -> Any:
-            return lambda chosen: values[np.arange(self.geography.n_nodes)[chosen] - nodes.start]
+            return lambda chosen: _wide(values[np.arange(self.geography.n_nodes)[chosen] - nodes.start])
 
         columns = {"query": query, "value": of_level(one.values), "variance": of_level(spread)}
         return tidy_batches(self.geography, labels, columns, rows=rows, numbered_texts=True)
@@ -345,6 +345,11 @@ def _answers(geography: Geography, level: str, query: Query, values: Any, varian
             f"value {array[node, answer]} is not a finite number of at most 2^53; correct it, or give variance inf"
         )
     return Answers(array, spread)
+
+
+def _wide(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Whole numbers in 64 bits, as tables have them."""
+    return values.astype(np.int64, copy=False) if values.dtype.kind in "iu" else values
 
 
 def _titles(cells: Sequence[str] | None, count: int) -> tuple[str, ...]:

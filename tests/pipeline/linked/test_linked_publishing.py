@@ -24,7 +24,7 @@ from topdown.linked.record_faults import LinkedRows
 from topdown.machine.files import file_digest
 from topdown.machine.progress import Silent
 from topdown.microdata.linked_microdata import check_linked, read_linked
-from topdown.pipeline.linked.linked_derive import LinkedDrawn, LinkedSolved, publish_linked, write_records
+from topdown.pipeline.linked.linked_derive import LinkedDrawn, LinkedSolved, begun_linked, publish_linked, write_records
 from topdown.pipeline.linked.linked_draw import check_linked_tables, draw_linked
 from topdown.privacy.ledger import Ledger
 from topdown.projection.check.certificate import Certificate
@@ -68,7 +68,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
         assert not there
         tagged = SparseCounts(*(np.asarray(one, np.int64) for one in counts.held))
         solved = LinkedSolved.of(config, drawn, tagged, CERTIFICATE, true_rows(counts.geography, config))
-        publish_linked(config, drawn, solved, folder / "out", Silent())
+        with begun_linked(drawn, folder / "out" / "public", None) as begun:
+            publish_linked(config, drawn, solved, begun, Silent())
         write_records(config, drawn, solved, folder / "out", Silent())
     return Written(config, drawn, folder / "out")
 

@@ -56,7 +56,7 @@ def test_what_cannot_be_solved_is_refused_before_anything_is_drawn(
 
     monkeypatch.setattr(LinkedFamily, "solve", unsolved)
     config, drawn = load_linked(SMALL_LINKED), list[str]()
-    monkeypatch.setattr("topdown.pipeline.linked.linked_draw.measure", lambda *_: drawn.append("noise"))
+    monkeypatch.setattr("topdown.pipeline.linked.linked_draw.measure_narrow", lambda *_: drawn.append("noise"))
     with pytest.raises(ProjectionError, match="rehearsed on invented households, before anything was drawn"):
         check_linked_tables(config)
     with ExitStack() as held, pytest.raises(ProjectionError, match="before anything was drawn"):

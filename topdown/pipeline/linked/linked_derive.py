@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +40,7 @@ from topdown.projection.solver_inputs import in_words
 from topdown.projection.upward_start import start_of
 from topdown.release.linked_release import LinkSaid, write_link
 from topdown.release.manifest import Origin
-from topdown.release.publication import begun
+from topdown.release.publication import Begun, begun
 from topdown.release.whole_counts import Release, SparseCounts
 from topdown.tables.tidy import named_failures
 from topdown.workload.answer_tables import answer_tables, queries_of
@@ -134,21 +136,49 @@ def solved_together(
     return LinkedSolved.of(config, drawn, counts, found.certificate, rows, checks)
 
 
+class LinkedFolder(NamedTuple):
+    """A folder ``staging`` beside ``public`` in which both releases are being written: ``tables``, the folder of each,
+    by its name, which ``name_tables`` gives their final names."""
+
+    public: Path
+    staging: Path
+    tables: Mapping[str, Begun]
+    name_tables: Callable[[], None]
+
+
+@contextmanager
+def begun_linked(drawn: LinkedDrawn, public: Path, executor: Executor | None) -> Iterator[LinkedFolder]:
+    """A folder for the releases of both tables, which gets the name ``public`` when the block ends, and is removed when
+    it fails.
+
+    What was measured is written by ``executor`` in the meantime. Raises `DataError` where something cannot be written.
+    """
+    with ExitStack() as held:
+        with named_failures(public):
+            staging = held.enter_context(whole_folder(public))
+        own = held.enter_context(ExitStack())
+        tables = {
+            name: own.enter_context(begun(staging / name, one, fit_for_release=_fit(drawn, one), executor=executor))
+            for name, one in drawn.measurements.items()
+        }
+        yield LinkedFolder(public, staging, tables, own.close)
+        with named_failures(public):
+            held.pop_all().close()
+
+
 def publish_linked(
-    config: LinkedConfig, drawn: LinkedDrawn, solved: LinkedSolved, directory: Path, stages: Stages
+    config: LinkedConfig, drawn: LinkedDrawn, solved: LinkedSolved, folder: LinkedFolder, stages: Stages
 ) -> None:
-    """Write the releases of both tables into ``directory``/public, which appears complete. Raises `DataError` where
-    something cannot be written."""
-    public = directory / "public"
+    """Write the releases of both tables, and how they are linked, into ``folder``. Raises `DataError` where something
+    cannot be written."""
     description = _description(config, drawn)
     geography = next(iter(solved.releases.values())).geography
-    with named_failures(public), whole_folder(public) as staging:
-        for name, release in solved.releases.items():
-            _write_table(config, drawn, solved, name, release, staging / name, stages)
-        said = LinkSaid(config.title, description.schemas, description.link, drawn.guarantee, drawn.noise)
-        write_link(staging, said, geography, drawn.figures.units, drawn.figures.facilities)
-    for name in sorted(path.relative_to(public).as_posix() for path in public.rglob("*") if path.is_file()):
-        stages.say(f"wrote     {public / name}")
+    for name, release in solved.releases.items():
+        _write_table(config, drawn, solved, name, release, folder.tables[name], stages)
+    folder.name_tables()
+    said = LinkSaid(config.title, description.schemas, description.link, drawn.guarantee, drawn.noise)
+    with named_failures(folder.public):
+        write_link(folder.staging, said, geography, drawn.figures.units, drawn.figures.facilities)
 
 
 def write_records(
@@ -170,8 +200,12 @@ def write_records(
 
 def _description(config: LinkedConfig, drawn: LinkedDrawn) -> LinkedDescription:
     schemas = {name: config.schema_of(name).to_mappings() for name in config.universe.names}
-    fit = all(one.fit_for_release for one in drawn.measurements.values()) and drawn.ties.fit_for_release
+    fit = all(_fit(drawn, one) for one in drawn.measurements.values())
     return LinkedDescription(schemas, config.stated_link, fit=fit)
+
+
+def _fit(drawn: LinkedDrawn, measurements: Measurements) -> bool:
+    return measurements.fit_for_release and drawn.ties.fit_for_release
 
 
 def _release(
@@ -183,7 +217,7 @@ def _release(
         measurements.schema,
         entries_of_table(universe, counts, name),
         method=config.projection.method,
-        fit_for_release=measurements.fit_for_release and drawn.ties.fit_for_release,
+        fit_for_release=_fit(drawn, measurements),
         certificate=certificate,
     )
 
@@ -215,7 +249,7 @@ def _write_table(
     solved: LinkedSolved,
     name: str,
     release: Release,
-    folder: Path,
+    folder: Begun,
     stages: Stages,
 ) -> None:
     own, measurements = config.of_table(name), drawn.measurements[name]
@@ -230,6 +264,4 @@ def _write_table(
     again.set_result(dict(solved.checks))
     made = Projected(estimates, again, release)
     one = Drawn(measurements, drawn.ties, drawn.plans[name], drawn.origins[name])
-    fit = release.fit_for_release
-    with begun(folder, measurements, fit_for_release=fit) as staging:
-        write_made(own, one, made, staging, stages, lambda: None, written=MappingProxyType({}))
+    write_made(own, one, made, folder, stages, lambda: None, written=MappingProxyType({}))

@@ -19,7 +19,7 @@ from topdown.confidential.linked_records import (
     count_linked_records,
     count_linked_tables,
 )
-from topdown.confidential.measure import measurable, measure, require_room
+from topdown.confidential.measure import measurable, measure_narrow, require_room
 from topdown.config import RunConfig
 from topdown.config.linked_settings import LinkedConfig
 from topdown.errors import ConfigError, DataError
@@ -107,7 +107,7 @@ def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: 
         stages.say("going on with a release that was begun before: its noise is the same, no budget is spent")
     with stages.stage("drawing noise"):
         measured = {
-            name: measure(prepared.counts.of_table(name), plan, begun.key.of_table(name))
+            name: measure_narrow(prepared.counts.of_table(name), plan, begun.key.of_table(name))
             for name, plan in prepared.plans.items()
         }
     with stages.stage("keeping what was measured"):

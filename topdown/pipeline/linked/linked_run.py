@@ -7,12 +7,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from topdown.config.linked_settings import LinkedConfig
+from topdown.machine.parallel import thread_pool
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.tasks import Submits
 from topdown.microdata.linked_microdata import require_replaceable_linked
 from topdown.microdata.previous_output import INVENTORY
 from topdown.pipeline.derive import Outcome
-from topdown.pipeline.linked.linked_derive import publish_linked, solved_together, write_records
+from topdown.pipeline.linked.linked_derive import begun_linked, publish_linked, solved_together, write_records
 from topdown.pipeline.linked.linked_draw import draw_linked
 from topdown.tables.readers import require_encodable
 
@@ -43,13 +44,17 @@ def run_linked(
         require_replaceable_linked(records)
     with ExitStack() as held:
         drawn, there = draw_linked(config, directory, held, stages)
-        wanted = config.output.linked_microdata and not os.path.lexists(records / INVENTORY)
+        wanted = config.output.linked_microdata and not (there and os.path.lexists(records / INVENTORY))
         if there:
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
-        if not there or wanted:
+        if not there:
+            with thread_pool(workers) as threads, begun_linked(drawn, public, threads) as folder:
+                solved = solved_together(config, drawn, stages, workers=workers, executor=executor)
+                publish_linked(config, drawn, solved, folder, stages)
+            for name in sorted(path.relative_to(public).as_posix() for path in public.rglob("*") if path.is_file()):
+                stages.say(f"wrote     {public / name}")
+        elif wanted:
             solved = solved_together(config, drawn, stages, workers=workers, executor=executor)
-            if not there:
-                publish_linked(config, drawn, solved, directory, stages)
-            if config.output.linked_microdata:
-                write_records(config, drawn, solved, directory, stages)
+        if wanted:
+            write_records(config, drawn, solved, directory, stages)
     return Outcome(public, there)
