@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
 from support.linked import census
 from support.linked_families import measured_family
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, ProjectionError
 from topdown.linked.universe import LinkedQuery
 from topdown.measurements.measurements import Answers
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, certify
 from topdown.projection.check.cvxpy_programs import CvxpySolver, family_solution
 from topdown.projection.histograms.families import solve_compiled
 from topdown.projection.linked import linked_kernel
+from topdown.projection.linked.interior import solve_inside
 from topdown.projection.linked.linked_family import FamilyRows, LinkedAnswers, LinkedFamily, MeasuredCells
 
 UNIVERSE = census(races=3, ages=3)
@@ -182,3 +185,32 @@ def test_vacant_units_beside_a_hundred_million_households_meet_their_equation() 
         rows=rows._replace(low=rows.low * times, high=rows.high * times),
     )
     assert family.solve()[1].worst < FAMILY_TOLERANCE / 10
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_from_inside_it_is_the_same_solution(seed: int) -> None:
+    family = measured_family(UNIVERSE, np.random.default_rng(seed), children=5, mean=4.0)
+    found, inside = family.solve()[0], family._fitted(solve_inside(family))
+    assert family.check(inside).worst < FAMILY_TOLERANCE
+    assert np.abs(found.x - inside.x).max() < 1e-8
+
+
+def test_a_family_that_goes_round_in_circles_is_solved_from_inside() -> None:
+    """Noise far above the counts: more rows are held than there are cells above 0."""
+    family = measured_family(UNIVERSE, np.random.default_rng(0), children=20, mean=1.0, rho=1e-3)
+    _, _, _, ended, rounds = linked_kernel.solve_linked(family._arrays(), np.random.default_rng(0))
+    assert ended == linked_kernel.GIVEN_UP
+    solved, lacking = family.solve()
+    assert solved.rounds > rounds
+    assert lacking.worst < FAMILY_TOLERANCE
+
+
+def test_what_no_solver_solves_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = measured_family(UNIVERSE, np.random.default_rng(0), children=3, mean=4.0)
+    given_up = (*(np.zeros(0) for _ in range(3)), linked_kernel.GIVEN_UP, 600)
+    monkeypatch.setattr(linked_kernel, "solve_linked", lambda *_: given_up)
+    assert family.solve()[1].worst < FAMILY_TOLERANCE
+    failed = ProjectionError("from inside neither")
+    monkeypatch.setattr("topdown.projection.linked.interior.solve_inside", Mock(side_effect=failed))
+    with pytest.raises(ProjectionError, match="a family's program was not solved in 18000 rounds"):
+        family.solve()

@@ -24,7 +24,7 @@ from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
 from topdown.measurements.measurements import Answers
-from topdown.projection.check.certificate import Residuals
+from topdown.projection.check.certificate import FAMILY_TOLERANCE, Residuals
 from topdown.projection.conditions import Rows
 from topdown.projection.histograms.families import Family, Solved, optimality_of, without_rounding
 from topdown.projection.histograms.precision_kernel import add_said, add_slope
@@ -38,6 +38,12 @@ _MOST_QUERIES = 62
 _PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-4, 1e-8
 """The precision, as a part of the least and of the greatest that was measured, of the rule for cells that no detailed
 query covers: the parent's are shared out evenly."""
+
+_ATTEMPTS = 30
+"""How often a program is solved, each time with other random numbers, before it counts as unsolved."""
+
+_INSIDE_FIRST, _MOST_INSIDE = 1_000_000, 20_000_000
+"""Children x cells x cells of families that are solved from inside where the first attempt fails, and where all do."""
 
 _DEPENDENT = 1e-12
 """Multipliers of combinations of rows that weigh less than this part of the largest change nothing, or only what the
@@ -249,15 +255,33 @@ class LinkedFamily(NamedTuple):
     def _solved(self) -> Solved:
         from topdown.projection.linked import linked_kernel
 
-        program = self._arrays()
-        ended, rounds = linked_kernel.SINGULAR, 0
-        if (program.alone > 0).all():
-            x, sums, rows, ended, rounds = linked_kernel.solve_linked(program, np.random.default_rng(0))
-        if ended == linked_kernel.SINGULAR:
+        program, size = self._arrays(), self.rows.allowed.size * len(self.cells)
+        if (program.alone <= 0).any():
             raise ProjectionError("a family's program was not solved: what was measured does not determine it")
-        if ended != linked_kernel.SOLVED:
-            raise ProjectionError(f"a family's program was not solved in {rounds} rounds")
-        return Solved(without_rounding(x, self.total), sums, rows, rounds)
+        rounds = 0
+        for attempt in range(_ATTEMPTS):
+            x, sums, rows, ended, more = linked_kernel.solve_linked(program, np.random.default_rng(attempt))
+            rounds += more
+            if ended == linked_kernel.SINGULAR:
+                raise ProjectionError("a family's program was not solved: what was measured does not determine it")
+            if ended == linked_kernel.SOLVED:
+                return Solved(without_rounding(x, self.total), sums, rows, rounds)
+            if attempt == (0 if size <= _INSIDE_FIRST else _ATTEMPTS - 1) and size <= _MOST_INSIDE:
+                inside = self._solved_inside(rounds)
+                if inside is not None:
+                    return inside
+        raise ProjectionError(f"a family's program was not solved in {rounds} rounds")
+
+    def _solved_inside(self, rounds: int) -> Solved | None:
+        """The solution by `solve_inside` after so many ``rounds``; None where it is not exact."""
+        from topdown.projection.linked.interior import solve_inside
+
+        try:
+            solved = self._fitted(solve_inside(self))
+        except ProjectionError:
+            return None
+        is_exact = self.check(solved).worst <= FAMILY_TOLERANCE / 10
+        return solved._replace(rounds=rounds + solved.rounds) if is_exact else None
 
     def _arrays(self) -> FamilyArrays:
         from topdown.projection.linked import linked_kernel

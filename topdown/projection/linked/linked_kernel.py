@@ -53,7 +53,8 @@ _FEWER = 0.8
 """The inverse is made of the answers that weigh where there are fewer than so many for every free cell."""
 
 _SOME = 0.3
-"""Which part of the cells and rows on the wrong side change sides where all of them make no progress."""
+"""Which part of the cells and rows on the wrong side change sides, on average, where all of them make no progress: in
+every round another part, since one may go in circles where another does not."""
 
 _NONE = 2**32 - 1
 """The number of no answer. Numbers of answers have no sign, so that they are not looked at whether they are below 0."""
@@ -555,7 +556,7 @@ def solve_linked(program: Any, generator: Any) -> tuple[Any, Any, Any, int, int]
             for h in range(rows):
                 # What a row lacks is a multiplier times its weight.
                 slack[c, h] += sign / np.sqrt(largest[c]) * _WEIGHT / heavy
-        chance = generator.random((children, cells + rows)) if tired and last else np.empty((0, 0))
+        chance = generator.random((children, cells + rows)) / (2.0 * generator.random()) if tired else np.empty((0, 0))
         least_kept = _SMALL if rounds == 1 and program.tied and cells > _FEW else -sign
         wrong = _change_minds(
             program, x, multiplier, weight, slack, sign, least_kept, chance, free, side, others, push, stale
