@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from topdown.geography.tree import FloatArray, Tree
+from topdown.geography.tree import Tree
 from topdown.linked.universe import LinkedQuery
 from topdown.measurements.measurements import Answers
+from topdown.projection.cells.equality import combine
 
 
 def from_below(
@@ -37,14 +38,10 @@ def from_below(
     return found
 
 
-def _combined(one: Answers, other: Answers) -> Answers:
-    """The best combination of two independent measurements of the same answers."""
-    precisions = np.stack([_precision(one), _precision(other)])
-    total = precisions.sum(axis=0)
-    mine, others = np.divide(precisions, total, out=np.zeros_like(precisions), where=total > 0)[:, :, None]
-    with np.errstate(divide="ignore"):
-        return Answers(mine * np.asarray(one.values) + others * np.asarray(other.values), 1.0 / total)
-
-
-def _precision(answers: Answers) -> FloatArray:
-    return np.where(np.isfinite(answers.variance), 1.0 / answers.variance, 0.0)
+def _combined(own: Answers, below: Answers) -> Answers:
+    """A node's own answers and its children's sums, weighted by their precisions."""
+    weight, variance = combine(below.variance, own.variance)
+    alone = np.isinf(below.variance)
+    weight = np.where(alone, 1.0, weight)[:, None]
+    values = np.asarray(below.values) + weight * (np.asarray(own.values) - np.asarray(below.values))
+    return Answers(values, np.where(alone, own.variance, variance))
