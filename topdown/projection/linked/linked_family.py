@@ -249,7 +249,7 @@ class LinkedFamily(NamedTuple):
 
     def solve(self) -> tuple[Solved, Residuals]:
         """The solution, and how far it is from optimal. Raises `ProjectionError` where there is none."""
-        solved = self._fitted(self._solved())
+        solved = self._solved()
         return solved, self.check(solved)
 
     def _solved(self) -> Solved:
@@ -265,7 +265,7 @@ class LinkedFamily(NamedTuple):
             if ended == linked_kernel.SINGULAR:
                 raise ProjectionError("a family's program was not solved: what was measured does not determine it")
             if ended == linked_kernel.SOLVED:
-                return Solved(without_rounding(x, self.total), sums, rows, rounds)
+                return self._fitted(Solved(without_rounding(x, self.total), sums, rows, rounds))
             if attempt == (0 if size <= _INSIDE_FIRST else _ATTEMPTS - 1) and size <= _MOST_INSIDE:
                 inside = self._solved_inside(rounds)
                 if inside is not None:
