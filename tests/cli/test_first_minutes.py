@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,7 +88,10 @@ def test_a_delta_and_an_exact_level_below_noise_are_spoken_of(toy_run: Path, top
 
 
 def test_the_version_and_the_help(topdown: Command) -> None:
-    assert topdown("--version").stdout == topdown("version").stdout
+    version = topdown("--version").stdout
+    assert version == topdown("version").stdout
+    as_module = [sys.executable, "-m", "topdown", "--version"]
+    assert subprocess.run(as_module, capture_output=True, text=True, check=True).stdout == version
     alone = topdown()
     assert (alone.returncode, alone.stderr) == (0, "")
     assert "Usage" in alone.stdout

@@ -61,6 +61,7 @@ ROOMS = {
     "synthesis": 13,
     "cli": 13,
     "entry": 14,
+    "__main__": 15,
 }
 CENSUS_COUNTS = {"census.redistricting_counts", "census.ppmf_counts"}
 """The Census Bureau's files read as confidential counts."""

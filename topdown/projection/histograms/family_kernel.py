@@ -63,6 +63,9 @@ _MOST_REFINEMENTS = 8
 _LARGE = 96
 """Larger matrices are inverted by halves, and factored in panels of so many columns, with products by BLAS."""
 
+_PROBED = 1e-3
+"""An inverse by halves must give back a vector of numbers up to 1 with at most this error."""
+
 _UPDATED, _CHANGED, _MOST_UPDATES = 64, 4, 10
 """From so many cells on an inverse is updated where at most one cell in so many changes, and so many times at most,
 since rounding adds up."""
@@ -74,6 +77,10 @@ matrix is kept and each is made when it is needed, since those of thousands of s
 
 _WEIGHT = 1e2
 """The weight of a held row, in units of the child's largest information."""
+
+_HEAVIER, _HEAVIEST = 10.0, 1e8
+"""The factor of all weights where what held rows lack does not halve, as where noise is much larger than counts; and
+the greatest weight, in the same units as `_WEIGHT`."""
 
 _SURER = 4.0
 """A held row whose multiplier has the wrong sign is released at this part of what it may lack times its weight; at all
@@ -141,18 +148,20 @@ def invert(matrix: Any) -> bool:
     if n > _LARGE:
         half = n // 2
         first, between = matrix[:half, :half].copy(), matrix[:half, half:].copy()
-        if not invert(first):
-            return False
-        regression = np.dot(first, between)
-        second = matrix[half:, half:] - np.dot(between.T, regression)
-        if not invert(second):
-            return False
-        product = np.dot(regression, second)
-        matrix[:half, :half] = first + np.dot(product, regression.T)
-        matrix[:half, half:] = -product
-        matrix[half:, :half] = -product.T
-        matrix[half:, half:] = second
-        return True
+        if invert(first):
+            regression = np.dot(first, between)
+            second = matrix[half:, half:] - np.dot(between.T, regression)
+            if invert(second):
+                found, product = np.empty_like(matrix), np.dot(regression, second)
+                found[:half, :half] = first + np.dot(product, regression.T)
+                found[:half, half:] = -product
+                found[half:, :half] = -product.T
+                found[half:, half:] = second
+                probe = np.cos(np.arange(n) ** 2.0)
+                if np.abs(np.dot(matrix, np.dot(found, probe)) - probe).max() < _PROBED:
+                    matrix[:, :] = found
+                    return True
+        # The complement of an ill-conditioned matrix is lost in rounding; its Cholesky factor is not.
     kept = np.zeros(n, np.bool_)
     factor(matrix, kept)
     if not kept.all():
@@ -662,7 +671,7 @@ def _change_minds(
                 for j in range(len(rows)):
                     answers[j] += x[c, k] * rows[j, k]
         for j in range(len(rows)):
-            slack = SIGN / np.sqrt(strongest) + _ROUNDING * most * cells
+            slack = SIGN / np.sqrt(strongest) + _ROUNDING * np.abs(x[c]).sum()
             to = _row_side(
                 side[c, j],
                 answers[j],
@@ -800,12 +809,13 @@ def solve_family(
     free, side = allowed.copy(), np.zeros(low.shape, np.int8)
     x, multiplier, others = np.zeros_like(g), np.zeros(cells), np.zeros(low.shape)
     information = _information(table, pattern)
-    weights = np.zeros(children)
+    strengths = np.zeros(children)
     for c in range(children):
         for k in range(cells):
-            weights[c] = max(weights[c], _WEIGHT * _diagonal(information, c, k))
+            strengths[c] = max(strengths[c], _diagonal(information, c, k))
         for j in range(low.shape[1]):
             side[c, j] = 2 if low[c, j] == high[c, j] else 0
+    weights = _WEIGHT * strengths
     responses, stale, push = _no_responses(children), np.ones(children, np.bool_), np.empty(len(rows))
     matrix, kept = np.zeros((cells, cells)) if tied else np.zeros((0, 0)), np.zeros(cells, np.bool_)
     if tied:
@@ -857,7 +867,7 @@ def solve_family(
             missing = 0.0
             for c in range(children):
                 _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
-                slack = SIGN / np.sqrt(weights[c] / _WEIGHT) + _ROUNDING * np.abs(x[c]).max() * cells
+                slack = SIGN / np.sqrt(strengths[c]) + _ROUNDING * np.abs(x[c]).sum()
                 for j in range(len(rows)):
                     if side[c, j] != 0:
                         missing = max(missing, abs(push[j] - others[c, j]) / weights[c] / slack)
@@ -867,6 +877,9 @@ def solve_family(
             if missing <= 1 or (idle > _PATIENCE and missing < _NEARLY):
                 return x, multiplier, _all_pushes(x, rows, side, low, high, weights, others), SOLVED, rounds
             others[:, :] = _all_pushes(x, rows, side, low, high, weights, others)
+            if idle > 0 and missing >= _NEARLY and weights[0] < _HEAVIEST * strengths[0]:
+                weights *= _HEAVIER
+                stale[:] = True
         elif wrong < fewest:
             fewest, patience = wrong, _PATIENCE
         elif patience > 0:

@@ -1,0 +1,5 @@
+"""``python -m topdown``: the same as the command ``topdown``."""
+
+from topdown.entry import main
+
+main()
