@@ -84,7 +84,7 @@ def test_families_that_are_solved_otherwise_again_release_nothing(
     workers: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_config(configured(folder))
-    monkeypatch.setattr("topdown.projection.check.cross_checks.FAMILY_TOLERANCE", -1.0)
+    monkeypatch.setattr("topdown.projection.check.cross_checks.HISTOGRAM_TOLERANCE", -1.0)
     monkeypatch.setattr(draw, "rehearse", lambda *_: None)
     with pytest.raises(ProjectionError, match=r"non_negative: .* differ by .*nothing was released"):
         pipeline.run(config, workers=workers)

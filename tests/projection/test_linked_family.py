@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -203,6 +204,25 @@ def test_a_family_that_goes_round_in_circles_is_solved_from_inside() -> None:
     solved, lacking = family.solve()
     assert solved.rounds > rounds
     assert lacking.worst < FAMILY_TOLERANCE
+
+
+def test_a_solution_that_misses_its_certificate_is_solved_again_from_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = measured_family(UNIVERSE, np.random.default_rng(0), children=3, mean=4.0)
+    solve = linked_kernel.solve_linked
+
+    def inexact(*given: Any) -> Any:
+        x, *rest = solve(*given)
+        return x + 1e-5 * np.where(x > 0, np.array([[1.0], [-1.0], [0.0]]), 0.0), *rest
+
+    exact = family.solve()[0].x
+    monkeypatch.setattr(linked_kernel, "solve_linked", inexact)
+    assert family.check(family._solved()).worst > FAMILY_TOLERANCE
+    solved, lacking = family.solve()
+    assert lacking.worst < FAMILY_TOLERANCE
+    np.testing.assert_allclose(solved.x, exact, atol=1e-7)
+    failed = ProjectionError("from inside neither")
+    monkeypatch.setattr("topdown.projection.linked.interior.solve_inside", Mock(side_effect=failed))
+    assert family.solve()[1].worst > FAMILY_TOLERANCE
 
 
 def test_what_no_solver_solves_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

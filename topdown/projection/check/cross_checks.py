@@ -77,7 +77,7 @@ magnitude, and operator splitting.
 TOLERANCE = 1e-4
 """The largest difference beyond rounding, in standard deviations of the node's own noise, that is accepted."""
 
-FAMILY_TOLERANCE = 1e-3
+HISTOGRAM_TOLERANCE = 1e-3
 """The largest accepted difference of a child's histogram, in standard deviations: the root of d' P d, which counts only
 directions that were measured.
 """
@@ -521,5 +521,5 @@ def _family_apart(stated: _Compared, whole_total: bool, method: Method, solver: 
         distance = np.sqrt(np.maximum(np.einsum("ck,ckl,cl->c", difference, information, difference), 0.0))
         worst = int(np.argmax(distance))
         counts = float(np.abs(difference[worst]).max())
-        found.append(Difference(counts, counts * FAMILY_TOLERANCE / distance[worst] if distance[worst] > 0 else 0.0))
+        found.append(Difference(counts, counts * HISTOGRAM_TOLERANCE / distance[worst] if distance[worst] > 0 else 0.0))
     return max(found, key=lambda one: one.ratio)

@@ -250,12 +250,16 @@ class LinkedFamily(NamedTuple):
     def solve(self) -> tuple[Solved, Residuals]:
         """The solution, and how far it is from optimal. Raises `ProjectionError` where there is none."""
         solved = self._solved()
-        return solved, self.check(solved)
+        found = self.check(solved)
+        if found.worst > FAMILY_TOLERANCE:
+            inside = self._solved_inside(solved.rounds)
+            solved, found = (solved, found) if inside is None else (inside, self.check(inside))
+        return solved, found
 
     def _solved(self) -> Solved:
         from topdown.projection.linked import linked_kernel
 
-        program, size = self._arrays(), self.rows.allowed.size * len(self.cells)
+        program = self._arrays()
         if (program.alone <= 0).any():
             raise ProjectionError("a family's program was not solved: what was measured does not determine it")
         rounds = 0
@@ -266,16 +270,22 @@ class LinkedFamily(NamedTuple):
                 raise ProjectionError("a family's program was not solved: what was measured does not determine it")
             if ended == linked_kernel.SOLVED:
                 return self._fitted(Solved(without_rounding(x, self.total), sums, rows, rounds))
-            if attempt == (0 if size <= _INSIDE_FIRST else _ATTEMPTS - 1) and size <= _MOST_INSIDE:
+            if attempt == (0 if self._size() <= _INSIDE_FIRST else _ATTEMPTS - 1):
                 inside = self._solved_inside(rounds)
                 if inside is not None:
                     return inside
         raise ProjectionError(f"a family's program was not solved in {rounds} rounds")
 
+    def _size(self) -> int:
+        """The number of entries of all children's information matrices."""
+        return self.rows.allowed.size * len(self.cells)
+
     def _solved_inside(self, rounds: int) -> Solved | None:
-        """The solution by `solve_inside` after so many ``rounds``; None where it is not exact."""
+        """The solution by `solve_inside` after so many ``rounds``; None where it is too large or not exact."""
         from topdown.projection.linked.interior import solve_inside
 
+        if self._size() > _MOST_INSIDE:
+            return None
         try:
             solved = self._fitted(solve_inside(self))
         except ProjectionError:
