@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.conditions import Rows
-from topdown.projection.histograms.families import Family, Solved, solve_compiled
+from topdown.projection.histograms.families import Family, Solved, optimality_of, solve_compiled
 from topdown.projection.histograms.family_kernel import invert
 from topdown.projection.histograms.precision_matrices import Gathered
 
@@ -75,3 +76,15 @@ def test_exact_counts_far_below_the_noise_are_met() -> None:
     known = Gathered(np.full((3, 1), 5.0), np.array([[124_000.0], [57_000.0], [23_000.0]]))
     family = Family(np.arange(1), known, np.zeros((1, 1), np.int64), np.array([3.0]), conditions)
     np.testing.assert_allclose(solve_compiled(family).x, [[2.0], [0.0], [1.0]], atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_exact_answers_of_a_nation_leave_no_rounding_in_the_multipliers(scale: float) -> None:
+    """What rows lack is known to the rounding of their answers; times a weight it is more than a certificate allows."""
+    g = np.random.default_rng(2).normal(size=CELLS) + np.where(np.arange(CELLS) % 2, 40.0, 57.0) * scale
+    family = root(0.5, 1e-6, g, scale * np.array([28_230.0, 171.0, 821.0, 3.0]))
+    solved = solve_compiled(family)
+    matrix = family.known.table[0][family.pattern]
+    slope = solved.x @ matrix - g, np.abs(solved.x) @ np.abs(matrix) + np.abs(g)
+    residuals = optimality_of(slope, np.diagonal(matrix)[None], family, solved)
+    assert residuals.worst < 1e-9

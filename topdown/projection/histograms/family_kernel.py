@@ -431,6 +431,34 @@ def _all_pushes(x: Any, rows: Any, side: Any, low: Any, high: Any, weights: Any,
 
 
 @compiled
+def _fit_pushes(information: Any, g: Any, x: Any, multiplier: Any, rows: Any, side: Any, pushes: Any) -> None:
+    """Change ``pushes`` (children x rows), those of `_all_pushes`, to those that leave least of the equations of the
+    cells above 0: they have the rounding of the rows' answers, times the weight.
+    """
+    slope, size = np.empty(x.shape[1]), np.empty(x.shape[1])
+    for c in range(len(x)):
+        held = np.flatnonzero(side[c])
+        if len(held) == 0:
+            continue
+        _slope(_some_rows(information, c, x[c]), x[c], g[c], rows, pushes[c], slope, size)
+        equations, step, kept = np.zeros((len(held), len(held))), np.zeros(len(held)), np.empty(len(held), np.bool_)
+        for k in range(len(slope)):
+            if x[c, k] == 0:
+                continue
+            weight = 1 / _diagonal(information, c, k)
+            for i in range(len(held)):
+                part = weight * rows[held[i], k]
+                if part != 0:
+                    step[i] += part * (slope[k] - multiplier[k])
+                    for j in range(i + 1):
+                        equations[i, j] += part * rows[held[j], k]
+        factor(equations, kept)
+        substitute(equations, kept, step)
+        for i in range(len(held)):
+            pushes[c, held[i]] += step[i]
+
+
+@compiled
 def _free_slope(own: Any, index: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None:
     """As `_slope`, for the free cells alone, whose numbers are ``index`` and on which P is ``own``."""
     n = len(index)
@@ -513,8 +541,9 @@ def _solve_free(
 ) -> None:
     """The solution for the given free cells, held rows and their multipliers: ``x`` and ``multiplier``, in place.
 
-    It starts from 0 and adds the solution for the residual until that is rounding, or no longer falls: inverses of
-    ill-conditioned matrices are right only in the first digits. Only free cells have an equation.
+    It starts from 0 and adds the solution for the residual until that is rounding, or neither falls any longer:
+    inverses of ill-conditioned matrices are right only in the first digits, and solutions where little is known move
+    with rounding while the residual still falls. Only free cells have an equation.
     """
     children, cells = g.shape
     table, pattern = information[0], information[1]
@@ -522,15 +551,17 @@ def _solve_free(
     multiplier[:] = 0.0
     slope, push = np.empty(cells), np.empty(len(rows))
     change = np.empty((children, cells))
-    last = np.inf
+    last, last_lack = np.inf, np.inf
     for _ in range(_MOST_REFINEMENTS):
         change[:, :] = 0.0
+        lack = 0.0
         for c in range(children):
             index, own, inverse, _ = responses[c]
             _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
             _free_slope(own, index, x[c], g[c], rows, push, slope)
             for k in range(len(index)):
                 slope[k] = multiplier[index[k]] - slope[k]
+                lack = max(lack, abs(slope[k]))
             _add_product(inverse, slope, index, change[c])
         if tied:
             step = total.copy()
@@ -544,9 +575,9 @@ def _solve_free(
             for k in responses[c][0]:
                 x[c, k] += change[c, k]
                 worst = max(worst, abs(change[c, k]) * np.sqrt(table[c, pattern[k, k]]))
-        if worst < SIGN / 10 or worst > last / 4:
+        if worst < SIGN / 10 or (worst > last / 4 and lack > last_lack / 4):
             break
-        last = worst
+        last, last_lack = worst, lack
 
 
 @compiled
@@ -871,13 +902,14 @@ def solve_family(
                 for j in range(len(rows)):
                     if side[c, j] != 0:
                         missing = max(missing, abs(push[j] - others[c, j]) / weights[c] / slack)
-            # Where rounding keeps it from falling the certificate decides whether it is good enough.
             idle = 0 if missing < least / 2 else idle + 1
             least = min(least, missing)
-            if missing <= 1 or (idle > _PATIENCE and missing < _NEARLY):
-                return x, multiplier, _all_pushes(x, rows, side, low, high, weights, others), SOLVED, rounds
             others[:, :] = _all_pushes(x, rows, side, low, high, weights, others)
-            if idle > 0 and missing >= _NEARLY and weights[0] < _HEAVIEST * strengths[0]:
+            # Where rounding keeps it from falling the certificate decides whether it is good enough.
+            if missing <= 1 or (idle > _PATIENCE and missing < _NEARLY):
+                _fit_pushes(information, g, x, multiplier, rows, side, others)
+                return x, multiplier, others, SOLVED, rounds
+            if idle > 1 and missing >= _NEARLY and weights[0] < _HEAVIEST * strengths[0]:
                 weights *= _HEAVIER
                 stale[:] = True
         elif wrong < fewest:
