@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from support.linked import census
-from support.linked_families import measured_family
+from support.linked_families import measured_family, noisy, populated
 from topdown.errors import ConfigError, ProjectionError
 from topdown.linked.universe import LinkedQuery
 from topdown.measurements.measurements import Answers
@@ -223,6 +223,27 @@ def test_a_solution_that_misses_its_certificate_is_solved_again_from_inside(monk
     failed = ProjectionError("from inside neither")
     monkeypatch.setattr("topdown.projection.linked.interior.solve_inside", Mock(side_effect=failed))
     assert family.solve()[1].worst > FAMILY_TOLERANCE
+
+
+def test_what_is_no_number_is_no_solution() -> None:
+    program = measured_family(UNIVERSE, np.random.default_rng(0), children=3, mean=4.0)._arrays()
+    program.g[1, 2] = np.nan
+    assert linked_kernel.solve_linked(program, np.random.default_rng(0))[3] == linked_kernel.GIVEN_UP
+
+
+def test_a_cell_is_not_covered_by_a_detailed_query_in_which_others_count_with_it() -> None:
+    """Householders count in the detailed answers of persons, many kinds of households in one."""
+    rng = np.random.default_rng(0)
+    counts, _ = populated(UNIVERSE, np.full(3, 30), rng)
+    cells = np.unique(counts.cells)
+    answers = noisy(UNIVERSE, counts, 3, 0.5, rng).answers
+    of_persons = {query: found for query, found in answers.items() if query.name.startswith("persons:")}
+    measured = LinkedAnswers(of_persons, 3).on(slice(0, 3), cells, np.ones(len(cells)))
+    alone = [np.bincount(own[own >= 0])[own] == 1 for own in measured.answers]
+    known = (np.array(alone) & (measured.answers >= 0)).any(axis=0)
+    assert known.any()
+    assert not known.all()
+    np.testing.assert_array_equal(measured.prior > 0, ~known)
 
 
 def test_what_no_solver_solves_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

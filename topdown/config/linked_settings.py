@@ -140,7 +140,7 @@ class LinkedPrivacy(TomlSection):
     """The part of the budget of each table, or of its levels, or of the queries of a level; all add up to 1."""
     queries: dict[str, list[str]] = Field(default_factory=dict)
     """The queries of a table that a share of it, or of a level, is divided among in equal parts: "detailed" where there
-    are none."""
+    are none. At every level that is measured "detailed" of both tables must be among them."""
     accept_no_protection: bool = False
     """Release also where the noise of a level is almost always 0, which is refused otherwise."""
 
@@ -316,6 +316,20 @@ class LinkedConfig(DerivationConfig):
         each = exact_number(given, where) / len(levels)
         return {level: spread(each, where) for level in levels}
 
+    def _require_detailed(self, name: str) -> None:
+        """Raises `PlanError` where a level is measured, but not every cell of a table: households and their members
+        would then be known by the rows that tie them and by little else, and few such programs are solved."""
+        measured = {level for table in self.schemas for level, of in self._shares_of(table).items() if any(of.values())}
+        for level in self.geography.level_names:
+            asked = [query for query, part in self._shares_of(name).get(level, {}).items() if part]
+            kept = ({part.strip() for part in query.split("*")} for query in asked)
+            if level in measured and DETAILED not in asked and set(self.schemas[name]) not in kept:
+                raise PlanError(
+                    f"level {shown(level)}: {shown(DETAILED)} of the table {shown(name)} has no share; both tables "
+                    f"are solved together from all of their cells, at every level that is measured: add "
+                    f'"{DETAILED}" to privacy.queries.{name}, or give it a share'
+                )
+
     def rho_of(self, name: str) -> Fraction:
         """The part of the budget that a table has: the sum of 1/sigma^2 over its queries. Raises `BudgetError`."""
         shares = {
@@ -333,6 +347,7 @@ class LinkedConfig(DerivationConfig):
         rho, whole = self.rho_of(name), exact_number(self.privacy.rho, "rho")
         if rho == 0:
             raise PlanError(f"privacy.shares: the table {shown(name)} has none; nothing of it would be measured")
+        self._require_detailed(name)
         shares = {
             level: {query: str(part * whole / rho) for query, part in parts.items()}
             for level, parts in self._shares_of(name).items()

@@ -136,14 +136,14 @@ class LinkedAnswers:
         answers = np.stack([query.answers_of(cells) for query in self.answers] or [np.zeros((0, len(cells)), np.int64)])
         said = []
         covered = np.zeros(len(cells), np.bool_)
-        for number, (query, (values, _)) in enumerate(self.answers.items()):
+        for number, (values, _) in enumerate(self.answers.values()):
             inside = answers[number] >= 0
             own = np.zeros((count, len(cells)))
             own[:, inside] = np.asarray(values[nodes])[:, answers[number][inside]]
             own[precision[:, number] == 0] = 0.0
             said.append(own)
-            if query.query.kept == query.query.schema.names and (precision[:, number] > 0).all():
-                covered |= inside
+            if (precision[:, number] > 0).all():
+                covered[inside] |= np.bincount(answers[number][inside])[answers[number][inside]] == 1
         made = precision[precision > 0]
         least, greatest = (float(made.min()), float(made.max())) if len(made) else (1.0, 1.0)
         prior = np.where(covered, 0.0, max(_PRIOR_OF_LEAST * least, _PRIOR_OF_GREATEST * greatest))

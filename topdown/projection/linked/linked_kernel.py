@@ -551,6 +551,8 @@ def solve_linked(program: Any, generator: Any) -> tuple[Any, Any, Any, int, int]
         if not _refresh(program, free, side, weight, stale, equations):
             return x, multiplier, others, SINGULAR, rounds
         _solve_free(program, equations, free, side, weight, others, sign, x, multiplier)
+        if not np.isfinite(x.sum()):
+            return x, multiplier, others, GIVEN_UP, rounds
         for c in range(children):
             _slacks(program, x[c], c, equations[c][0], slack[c])
             for h in range(rows):
