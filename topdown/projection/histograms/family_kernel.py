@@ -683,7 +683,9 @@ def _change_minds(
         _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
         matrix = _matrix(information, c) if held else _some_rows(information, c, x[c])
         _slope(matrix, x[c], g[c], rows, push, slope, size)
-        most, strongest = np.abs(x[c]).max(), 0.0
+        most, every, strongest = 0.0, 0.0, 0.0
+        for k in range(cells):
+            most, every = max(most, abs(x[c, k])), every + abs(x[c, k])
         for k in range(cells):
             strength = table[c, pattern[k, k]]
             strongest = max(strongest, strength)
@@ -702,7 +704,7 @@ def _change_minds(
                 for j in range(len(rows)):
                     answers[j] += x[c, k] * rows[j, k]
         for j in range(len(rows)):
-            slack = SIGN / np.sqrt(strongest) + _ROUNDING * np.abs(x[c]).sum()
+            slack = SIGN / np.sqrt(strongest) + _ROUNDING * every
             to = _row_side(
                 side[c, j],
                 answers[j],
