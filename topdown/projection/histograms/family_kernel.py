@@ -13,8 +13,10 @@ rule of Kunisch, Rendl 2003, "An infeasible active set method for quadratic prob
 cycles, it continues as a primal active set, whose objective falls with every step.
 
 Rows at a bound are held by the method of multipliers (Hestenes, Powell 1969): a row adds a weighted term to P_c, and
-its multiplier is updated by the remaining difference, which falls about a hundredfold each time. This also works where
-rows depend on each other or on the sums, and a round may hold or release rows as it does cells.
+its multiplier is updated by the remaining difference, which falls about a hundredfold each time; where it does not even
+halve, as where noise is far above the counts, the weights grow. This also works where rows depend on each other or on
+the sums, and a round may hold or release rows as it does cells. At the end the multipliers are fitted to the equations
+of the cells.
 
 P_c is given by a number per *pattern*: P_c[k, l] = table[c, pattern[k, l]], as an entry depends only on which
 attributes of the two cells agree (see `patterns`).
