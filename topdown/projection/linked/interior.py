@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 _TIGHT = 1e-11
 """The tolerances that the solver is asked for."""
 
-_NOTHING = 1e-7
-"""A cell is 0, and a row held, below this, in units of the noise: solutions are far above it or far below."""
+_NOTHING, _CORRECTIONS = 1e-10, 20
+"""A cell, or a multiplier of an empty one, is below 0 beyond this, in units of the noise; and how often such cells
+change sides, where the solver was not sure of them.
+"""
 
 _REFINEMENTS = 3
 
@@ -48,10 +50,14 @@ def solve_inside(family: LinkedFamily) -> Solved:
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TIGHT
     fixed = [tied, each[equal], every[closed]]
     above = [-each[least], each[most], -every]
+    # In units of every cell's own noise: precisions of cells differ by many orders of magnitude.
+    unit = 1 / np.sqrt(family.measured.diagonal()).reshape(-1)
+    scale = sp.diags_array(unit)
+    scaled, g = sp.csr_array(scale @ information @ scale), program.known.g.reshape(-1) * unit
     solver = clarabel.DefaultSolver(
-        sp.csc_matrix(sp.triu(information)),
-        -program.known.g.reshape(-1),
-        sp.csc_matrix(sp.vstack([*fixed, *above])),
+        sp.csc_matrix(sp.triu(scaled)),
+        -g,
+        sp.csc_matrix(sp.vstack([*(one @ scale for one in [*fixed, *above[:-1]]), -every])),
         np.concatenate([total, low[equal], np.zeros(len(closed)), -low[least], high[most], nothing]),
         [
             clarabel.ZeroConeT(sum(one.shape[0] for one in fixed)),
@@ -67,23 +73,31 @@ def solve_inside(family: LinkedFamily) -> Solved:
     multipliers = np.zeros(len(low))
     multipliers[equal], multipliers[least] = -dual[1], dual[3]
     multipliers[most] -= dual[4]
-    x, strongest = np.asarray(found.x), np.repeat(np.sqrt(family.measured.diagonal()).max(axis=1), len(low) // children)
-    free = x * np.sqrt(family.measured.diagonal()).reshape(-1) > _NOTHING
+    z = np.asarray(found.x)
+    # Of a cell and its multiplier, and of what a row lacks and its multiplier, in units of the noise, one is 0.
+    free = z > dual[-1]
     free[closed] = False
-    answers = each @ x
+    answers = each @ (unit * z)
+    strongest = np.repeat(1 / unit.reshape(children, cells).min(axis=1), len(low) // children)
     bound = np.where(np.abs(answers - low) <= np.abs(high - answers), low, high)
-    held = np.abs(answers - bound) * strongest <= _NOTHING
-    multipliers[~held] = 0.0
-    x = np.where(free, x, 0.0)
-    x[free] = _exactly(
-        information[free][:, free].toarray(),
-        program.known.g.reshape(-1)[free],
-        sp.vstack([tied, each[held]])[:, free].toarray(),
-        np.concatenate([total, bound[held]]),
-        x[free],
-    )
-    sums_of = -dual[0] if family.total is not None else np.zeros(cells)
-    whole = without_rounding(np.maximum(x, 0.0).reshape(children, cells), family.total)
+    held = equal | (np.abs(answers - bound) * strongest < np.abs(multipliers) / strongest)
+    conditions = sp.csr_array(sp.vstack([tied, each[held]]) @ scale, dtype=np.float64)
+    bounds = np.concatenate([total, bound[held]])
+    push = np.concatenate([-dual[0], multipliers[held]])
+    for _ in range(_CORRECTIONS):
+        z = np.where(free, z, 0.0)
+        z[free], push = _exactly(
+            scaled[free][:, free].toarray(), g[free], conditions[:, free].toarray(), bounds, z[free], push
+        )
+        wrong = np.where(free, z, scaled @ z - g - conditions.T @ push) < -_NOTHING
+        wrong[closed] = False
+        if not wrong.any():
+            break
+        free ^= wrong
+    multipliers[:] = 0.0
+    multipliers[held] = push[len(total) :]
+    sums_of = push[:cells] if family.total is not None else np.zeros(cells)
+    whole = without_rounding(np.maximum(unit * z, 0.0).reshape(children, cells), family.total)
     return Solved(whole, sums_of, multipliers.reshape(children, -1), int(found.iterations))
 
 
@@ -92,16 +106,20 @@ def _information(program: Family) -> sp.csr_array:
     return sp.csr_array(sp.block_diag([own[pattern] for own in table], format="csr"))
 
 
-def _exactly(information: FloatArray, g: FloatArray, rows: FloatArray, bounds: FloatArray, x: FloatArray) -> FloatArray:
+def _exactly(
+    information: FloatArray, g: FloatArray, rows: FloatArray, bounds: FloatArray, x: FloatArray, multipliers: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """The minimum of 1/2 x' P x - g'x where ``rows`` x are ``bounds``, of which some may follow from others, near
-    ``x``."""
-    n = len(x)
+    ``x``, and the rows' multipliers near ``multipliers``."""
+    n, size = len(x), np.sqrt(np.square(rows).sum(axis=1))
+    size[size == 0] = 1.0
+    rows, bounds = rows / size[:, None], bounds / size
     matrix = np.zeros((n + len(rows), n + len(rows)))
     matrix[:n, :n], matrix[:n, n:], matrix[n:, :n] = information, rows.T, rows
     inverse = np.linalg.pinv(matrix, rcond=1e-12, hermitian=True)
-    push = np.zeros(len(rows))
+    push = -multipliers * size
     for _ in range(_REFINEMENTS):
         lacks = np.concatenate([g - information @ x - push @ rows, bounds - rows @ x])
         step = inverse @ lacks
         x, push = x + step[:n], push + step[n:]
-    return x
+    return x, -push / size
