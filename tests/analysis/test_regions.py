@@ -99,7 +99,7 @@ def test_sums_are_whole_and_not_negative_and_differences_may_be() -> None:
 
 
 def test_a_share_that_says_nothing_is_called_undetermined() -> None:
-    found = td.region(measured(4), {"n10": 1}, cell="men", share_of={"n12": 1})
+    found = td.region(measured(4), {"n10": 1}, cell="men", share_of={"n10": 1, "n12": 1})
     assert (found.lower, found.upper, found.note) == (0.0, 1.0, UNDETERMINED)
 
 
@@ -143,6 +143,10 @@ def test_what_was_not_measured_is_not_determined() -> None:
         ({"weights": {"n01": 1}, "minus": {"n02": "x"}}, DataError, "unit 'n02': weight 'x'"),
         ({"weights": {"n01": 1}, "share_of": {"n00": -1}}, DataError, "weights of 0 or more"),
         ({"weights": {"n01": 1}, "share_of": {"n00": 0}}, DataError, "not all of them 0"),
+        ({"weights": {"n01": 1}, "share_of": {"n02": 1}}, DataError, "counts more in the part than in the whole"),
+        ({"weights": {"n00": 1, "n01": 1}, "share_of": {"n00": 1}}, DataError, "counts more in the part"),
+        ({"weights": {"n00": 1}, "share_of": {"n01": 1, "n02": 1}}, DataError, "counts more in the part"),
+        ({"weights": {"n01": 1}, "minus": {"n02": 1}, "share_of": "total"}, DataError, "or less than 0"),
         ({"weights": {"n01": 1}, "cell": "mem"}, ConfigError, "did you mean 'men'"),
         ({"weights": {"n01": 1}, "query": "detailed"}, ConfigError, "2 answers; name one"),
         ({"weights": {"n01": 1}, "query": "sexes"}, ConfigError, "sexes"),
@@ -152,6 +156,16 @@ def test_what_was_not_measured_is_not_determined() -> None:
 def test_what_cannot_be_meant_is_refused(asked: dict[str, object], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         td.region(measured(0), **asked)  # type: ignore[arg-type]
+
+
+def test_a_whole_may_be_given_by_its_parts() -> None:
+    found = td.region(measured(0), {"n00": 1}, cell="men", share_of={"n01": 1, "n02": 1, "n03": 1})
+    assert found.upper == 1.0
+
+
+def test_what_is_not_determined_may_be_below_0_with_a_negative_weight() -> None:
+    found = sum_margin(-1.0, np.inf, NORMAL, -np.ones(1), 0.1, signed=False)
+    assert (found.lower, found.upper) == (-np.inf, np.inf)
 
 
 def test_no_number_is_minus_zero() -> None:

@@ -146,6 +146,8 @@ def questions(data: dict[str, Any], number: int, seed: int) -> list[dict[str, An
         a, b = (rng.choice(units, min(size, units), replace=False).tolist() for size in (some, 2 * some))
         if kind == "total" and data["tables"][table]["columns"][column]["meaning"] == "everybody":
             kind = "sum"
+        if kind == "share":
+            b = [*a, *(unit for unit in b if unit not in a)]  # a whole holds its part
         found.append({"kind": kind, "a": a, "b": b, "table": table, "column": column})
     return found
 
@@ -319,6 +321,24 @@ def outlines(path: Path, codes: list[str]) -> Path:
     ]
     path.write_text(json.dumps({"type": "FeatureCollection", "features": squares}))
     return path
+
+
+@in_a_browser
+def test_a_share_is_of_units_that_hold_the_part(public: Path, tmp_path: Path) -> None:
+    page = write_page(public, tmp_path / "page.html").output
+    script = """
+const $ = id => document.getElementById(id), {state, data} = topdownPage;
+const result = [["10001", "10"], ["10", "10001"], ["10001", "11"], ["10001,10003", "10001,10003,11"]].map(pair => {
+  const [a, b] = pair.map(units => new Map(units.split(",").map(unit => [data.geoid.indexOf(unit), 1])));
+  Object.assign(state, {a, b});
+  document.querySelector("input[value=share]").click();
+  document.querySelector("input[value=share]").dispatchEvent(new Event("input"));
+  return $("answer").textContent;
+});
+"""
+    found = probed(page, script, tmp_path)
+    assert ["choose units to compare with that hold the others" in said for said in found] == [False, True, True, False]
+    assert [said.startswith("The share") for said in found] == [True, False, False, True]
 
 
 @in_a_browser

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support import second_solutions
 from support.command import topdown_command
 from support.places import REPOSITORY, RUN_TOML, Command
 from topdown.cli.app import app
@@ -159,7 +160,7 @@ def test_exit_codes_of_both_commands(main, toy_run: Path, old: str, new: str, co
 
 
 def test_exit_code_of_a_projection_that_fails(main, toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("topdown.projection.check.cross_checks.TOLERANCE", -1.0)
+    second_solutions.let_them_differ(monkeypatch)
     code, _, err = main("run", toy_run)
     assert code == 4
     assert "nothing was released" in err

@@ -250,13 +250,13 @@ def test_single_children_are_told_apart_in_a_chunk(
 
 def test_queries_are_drawn_side_by_side(counts: td.Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where each has so few answers that they are drawn at once."""
-    met, measured = threading.Barrier(2), measuring._measured
+    met, measured = threading.Barrier(2), measuring.measure_nodes
 
     def together(*args):  # type: ignore[no-untyped-def]
         met.wait(20)
         return measured(*args)
 
-    monkeypatch.setattr(measuring, "_measured", together)
+    monkeypatch.setattr(measuring, "measure_nodes", together)
     shares = {"nation": {"total": "1/4"}, "state": {"total": "1/4"}, "county": {"total": "1/4", "age": "1/4"}}
     found = td.measure(counts, td.Plan("discrete-gaussian", rho="1/50", shares=shares), key(), workers=2)
     assert len(found.keys) == 4

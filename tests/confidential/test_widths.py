@@ -130,7 +130,7 @@ def test_entries_add_up_to_what_a_table_adds_up_to(edge: int) -> None:
         table = np.zeros(tree.n_leaves * SCHEMA.n_cells, np.int64)
         table[keys] = counts
         expected = tree.aggregate(np.ascontiguousarray(table.reshape(-1, SCHEMA.n_cells).T))
-        np.testing.assert_array_equal(found.block(slice(0, SCHEMA.n_cells), slice(0, tree.n_nodes)), expected)
+        np.testing.assert_array_equal(found.table(slice(0, tree.n_nodes), SCHEMA.n_cells), expected.T)
 
 
 @pytest.mark.parametrize("edge", FITTING)

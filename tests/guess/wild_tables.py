@@ -614,6 +614,44 @@ def one_state(rng: np.random.Generator) -> Frame:
     return by_sex(rng, {"state": ["North Carolina"] * 60, "fips": codes, "county": NAMES[:60]}, ("male", "female"))
 
 
+def codes_of_areas(rng: np.random.Generator) -> Frame:
+    codes = [f"{state}{2 * k + 1:03d}{100 * (j + 1):06d}" for state in ("02", "44") for k in range(6) for j in range(3)]
+    return by_sex(rng, {"Area code": [int(code) for code in codes]}, ("male", "female"))
+
+
+def some_of_two_years(rng: np.random.Generator) -> Frame:
+    codes = [f"48{2 * k + 1:03d}" for k in range(20)]
+    every = pd.MultiIndex.from_product(
+        [codes, ["F", "M"], ["black", "other", "white"], [2019, 2020]], names=["geoid", "sex", "race", "year"]
+    ).to_frame(index=False)
+    some = every[rng.random(len(every)) < 0.7]
+    return some.assign(persons=rng.negative_binomial(1, 0.05, len(some)))
+
+
+def people_of_two_years(rng: np.random.Generator) -> Frame:
+    n = 400
+    county = rng.integers(0, 20, n)
+    return Frame(
+        {
+            "geoid": [f"48{2 * k + 1:03d}" for k in county],
+            "county": pd.Series([NAMES[k] for k in county]).where(np.arange(n) != 7),  # one name is missing
+            "sex": rng.choice(["F", "M"], n),
+            "year": rng.choice([2019, 2020], n),
+        }
+    )
+
+
+def a_long_row_twice(rng: np.random.Generator) -> Frame:
+    codes = [code for code in ("01001", "04001", "04003", "04005") for _ in range(2)]
+    frame = Frame({"id": codes, "sex": ["M", "F"] * 4, "value": [0, 15, 1, 3, 1, 2, 18, 2]})
+    return pd.concat([frame, frame.iloc[:1]])
+
+
+def few_long_rows(rng: np.random.Generator) -> Frame:
+    codes = [code for code in ("44001", "44003", "44005", "44007") for _ in range(2)]
+    return Frame({"geoid": codes, "sex": ["M", "F"] * 4, "persons": [2, 14, 6, 8, 1, 9, 6, 21]})
+
+
 # -- cut from real ones --------------------------------------------------------------------------------------------
 
 
@@ -741,6 +779,52 @@ MORE = (
         levels=[EVERY, "RGN22CD", "LAD22CD"],
         names={"RGN22CD": "RGN22NM", "LAD22CD": "LAD22NM"},
         cells=["Male", "Female"],
+    ),
+    Case(
+        "some of two years",
+        some_of_two_years,
+        rows="long",
+        widths={"county": 5},
+        geoid="geoid",
+        attributes=["sex", "race"],
+        count="persons",
+        where={"year": "2020"},
+        asks=["where"],
+    ),
+    Case(
+        "people of two years",
+        people_of_two_years,
+        rows="records",
+        widths={"county": 5},
+        geoid="geoid",
+        attributes=["sex"],
+        asks=["where"],
+    ),
+    Case(
+        "few long rows",
+        few_long_rows,
+        rows="long",
+        widths={"county": 5},
+        geoid="geoid",
+        attributes=["sex"],
+        count="persons",
+    ),
+    Case(
+        "a long row twice",
+        a_long_row_twice,
+        rows="records",
+        levels=[EVERY, "id"],
+        attributes=["sex"],
+        asks=["rows"],
+    ),
+    Case(
+        "codes of areas",
+        codes_of_areas,
+        widths={"area": 2, "area 2": 5, "unit": 11},
+        geoid="Area code",
+        cells=["male", "female"],
+        pad_zeros={"Area code": 11},
+        asks=["pad_zeros", "widths"],
     ),
     Case(
         "canada",

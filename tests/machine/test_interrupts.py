@@ -333,9 +333,9 @@ class AtItsFinder:
         self.returned = True
 
 
-def _import_and_wait() -> None:
+def _import_and_wait(module: str) -> None:
     with suppress(ModuleNotFoundError):
-        importlib.import_module("no_such_module")
+        importlib.import_module(module)
     threading.Event().wait(PATIENCE)
     pytest.fail("the interrupt was lost")
 
@@ -346,7 +346,28 @@ def test_an_interrupt_within_an_import_waits_until_its_locks_are_free(
     finder = AtItsFinder()
     monkeypatch.setattr(sys, "meta_path", [finder])
     with pytest.raises(SystemExit) as stop, one_line():
-        _import_and_wait()
+        _import_and_wait("no_such_module")
     assert finder.returned
+    assert stop.value.code == 130
+    require_one_line(capsys.readouterr().err)
+
+
+SWALLOWS = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    pass
+"""
+
+
+def test_an_interrupt_that_a_loading_library_would_swallow_waits_until_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "swallows_interrupts.py").write_text(SWALLOWS)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit) as stop, one_line():
+        _import_and_wait("swallows_interrupts")
+    assert "swallows_interrupts" in sys.modules
     assert stop.value.code == 130
     require_one_line(capsys.readouterr().err)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -157,6 +158,18 @@ def test_a_scheduler_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("topdown.machine.engines._SECONDS", 1)
     with pytest.raises(DataError, match="does not answer"), executor_of("dask", "tcp://127.0.0.1:9"):
         pass
+
+
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:9", "tcp://127.0.0.1:9"])
+def test_a_client_that_did_not_connect_is_closed(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pytest.importorskip("distributed").Client
+    monkeypatch.setattr("topdown.machine.engines._SECONDS", 1)
+    left: list[str] = []
+    monkeypatch.setattr(client, "__del__", lambda self: left.append(self.status))
+    with pytest.raises((ConfigError, DataError)), executor_of("dask", address):
+        pass
+    gc.collect()
+    assert set(left) == {"closed"}  # earlier ones are collected too
 
 
 # -- a scheduler that is lost behind a proxy --------------------------------------------------------------------------

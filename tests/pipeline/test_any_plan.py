@@ -10,10 +10,13 @@ import random
 import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from support.places import REPOSITORY, SMALL_DATA, Command
 from topdown.workload import redistricting
+from topdown.workload.schema import MOST_CELLS
 
 pytestmark = pytest.mark.slow
 
@@ -122,3 +125,52 @@ def test_two_linked_tables(seed: int, tmp_path: Path, topdown: Command) -> None:
         text = re.sub(rf'^{table} = \["total".*$', f"{table} = {json.dumps(asked)}", text, flags=re.MULTILINE)
     text = text.replace('method = "top-down"', f'method = "{rng.choice(["top-down", "gls-top-down"])}"')
     _released(topdown, text, tmp_path)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("seed", [*range(8), 30])
+def test_more_cells_than_tables_hold(seed: int, tied: bool, tmp_path: Path, topdown: Command) -> None:
+    """Made-up persons in 103 real blocks; the cells may be measured much less precisely than other queries. A second
+    release is tied to one of some attributes."""
+    rng, draws, sizes = random.Random(seed), np.random.default_rng(seed), [0]
+    while not MOST_CELLS < np.prod(sizes) < 4 * MOST_CELLS:
+        sizes = [rng.choice([2, 2, 3, 4, 6, 8, 10, 24, 42, 63, 116]) for _ in range(rng.randint(3, 6))]
+    names = [f"attribute {number}" for number in range(len(sizes))]
+    blocks = pd.read_csv(SMALL_DATA / "ri_block_race_2010.csv", dtype=str)["GEOID"]
+    inhabitants = np.minimum(draws.zipf(1.5, len(blocks)), rng.choice([30, 300, 3000]))
+    persons = pd.DataFrame({"block": np.repeat(blocks, inhabitants)})
+    for name, size in zip(names, sizes, strict=True):
+        persons[name] = draws.choice(size, len(persons), p=draws.dirichlet(np.full(size, rng.choice([0.3, 3])))).astype(
+            str
+        )
+    persons.to_parquet(tmp_path / "persons.parquet")
+    blocks.to_frame("block").to_csv(tmp_path / "blocks.csv", index=False)
+    shares = {}
+    for level in ("state", "tract", "block"):
+        asked = {" * ".join(rng.sample(names, rng.randint(1, 2))) for _ in range(rng.randint(0, 3))}
+        distinct = {frozenset(one.split(" * ")): one for one in sorted(asked)}
+        shares[level] = {one: rng.choice([1, 1, 20, 200]) for one in [*distinct.values(), "total", "detailed"]}
+    whole = sum(sum(of.values()) for of in shares.values())
+    every = {name: [str(k) for k in range(size)] for name, size in zip(names, sizes, strict=True)}
+    units = _table("input", {"path": str(tmp_path / "persons.parquet"), "rows": "records", "geoid": "block"})
+    units += _table(
+        "geography",
+        {"root_level": "state", "widths": {"tract": 11, "block": 15}, "units": str(tmp_path / "blocks.csv")},
+    )
+    privacy: dict[str, object] = rng.choice(
+        [
+            {"mechanism": "discrete-gaussian", "rho": f"{10 ** rng.uniform(-0.5, 0.5):.6f}"},
+            {"mechanism": "geometric", "epsilon": f"{10 ** rng.uniform(0.3, 0.7):.6f}"},
+        ]
+    )
+    parts = {level: {query: f"{part}/{whole}" for query, part in of.items()} for level, of in shares.items()}
+    text = _table("privacy", {**privacy, "shares": parts})
+    text = units + _table("schema", every) + text + _table("projection", {"method": "top-down"})
+    if tied:
+        kept = sorted(rng.sample(names, rng.randint(1, 2)))
+        first = units + _table("schema", {name: every[name] for name in kept})
+        first += _table("privacy", {"mechanism": "discrete-gaussian", "rho": f"{10 ** rng.uniform(-1, 1):.6f}"})
+        (tmp_path / "first").mkdir()
+        _released(topdown, first + _table("output", {"margins": False}), tmp_path / "first")
+        text += _table("ties", {"release": str(tmp_path / "first" / "release" / "public")})
+    _released(topdown, text + _table("output", {"margins": False}), tmp_path)

@@ -82,7 +82,6 @@ directory = "out"
 margins = false
 tables = ["sex * adult", "race"]
 """
-ORDERED = TOML.replace('method = "top-down"', 'method = "top-down"\norder = []')
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +104,7 @@ def written(tmp_path: Path) -> Path:
     )
     frame.to_csv(tmp_path / "persons.csv", index=False)
     pd.DataFrame({"block": blocks}).to_csv(tmp_path / "units.csv", index=False)
-    (tmp_path / "run.toml").write_text(ORDERED)
+    (tmp_path / "run.toml").write_text(TOML)
     of = ["--dataset", "persons", "--total", "3", "--currency", "rho", "--neighbours", "substitute"]
     assert topdown_command("ledger", "init", tmp_path / "ledger.db", *of) == 0
     return tmp_path / "run.toml"
@@ -261,11 +260,11 @@ def test_no_count_is_alive_when_the_release_is_written(written: Path, monkeypatc
         ("margins = false\n", "", "write output.margins = false"),
         ("margins = false", "margins = false\nestimates = true", "leave out output.estimates"),
         ("margins = false", "margins = false\nmicrodata = true", "leave out output.microdata"),
-        ("order = []", "", "write projection.order = []"),
+        ('"top-down"', '"top-down"\norder = ["total"]', "leave projection.order out"),
         ('"top-down"', '"gls-top-down"', "write projection.method = 'top-down'"),
         ('"top-down"', '"top-down"\nweights = "uniform"', "leave out projection.weights"),
         ("unit =", 'only_child = "move-up"\nunit =', "leave the rule for only children out"),
-        ('"discrete-gaussian"', '"gaussian"', "take a discrete mechanism"),
+        ('"discrete-gaussian"', '"gaussian"', "take the mechanism 'geometric' or 'discrete-gaussian'"),
         ('block = { total = "1/12", "sex * adult" = "1/12", race = "1/12", detailed = "1/12" }',
          'block = { total = "1/3" }', "level 'block' does not measure 'detailed'"),
         ("rho = 2", 'rho = "1/100000000"', "too wide to be drawn by address"),
@@ -321,7 +320,7 @@ def test_parts_are_refused(written: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def tied_to(written: Path) -> Path:
     """The public folder of a release of the persons by adult and race alone, to which ``written`` is then tied."""
-    small = written.read_text().replace('method = "top-down"\norder = []', 'method = "gls-top-down"')
+    small = written.read_text().replace('method = "top-down"', 'method = "gls-top-down"')
     begin, end = small.index("sex = "), small.index("[privacy]\n")
     races = [str(k) for k in range(9)]
     small = small[:begin] + f'adult = ["minor", "adult"]\nrace = {races}\n\n' + small[end:]

@@ -275,5 +275,13 @@ def test_a_field_that_is_not_there_is_refused_with_those_there_are(folder: Path,
     done = topdown("query", public, "--sum", files.BLOCKS[0], "--query", "P5", "--cell", "P0050011")
     assert done.returncode == 2
     assert "query 'P5' has no cell 'P0050011'; known: 'P0050001', " in done.stderr
-    done = topdown("query", public, "--sum", files.BLOCKS[0], "--query", "P5")
-    assert "query 'P5' has 10 answers; name one of them as the cell: 'P0050001', 'P0050002', " in done.stderr
+
+
+def test_a_query_without_cells_is_answered_whole(folder: Path, topdown: Command) -> None:
+    public = folder / "output" / "public"
+    done = topdown("query", public, "--sum", files.BLOCKS[0], "--query", "P5", "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    rows = done.stdout.splitlines()
+    assert len(rows) == 1 + 10
+    one = topdown("query", public, "--sum", files.BLOCKS[0], "--query", "P5", "--cell", "P0050010", "--format", "csv")
+    assert one.stdout.splitlines() == [rows[0], rows[10]]

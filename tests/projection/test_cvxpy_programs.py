@@ -79,6 +79,14 @@ def test_a_loose_solver_that_says_optimal_is_refused() -> None:
         assert td.project(measured, method, engine="cvxpy").certificate.holds()
 
 
+@pytest.mark.parametrize("solver", ["CLARABEL", "HIGHS", "SCS"])
+def test_a_solver_prints_nothing(solver: str, capfd: pytest.CaptureFixture[str]) -> None:
+    measured = measurements(Tree.from_family_sizes([[3]]), [10.0, 5, -2, 9], 4.0)
+    td.project(measured, "top-down", engine="cvxpy", solver=solver)
+    print("its own words")
+    assert capfd.readouterr() == ("its own words\n", "")
+
+
 def test_a_solver_that_is_not_there_or_stops_early_is_named() -> None:
     measured = measurements(Tree.from_family_sizes([[3]]), [10.0, 5, -2, 9], 4.0)
     with pytest.raises(ProjectionError, match=r"NOSUCH.*installed solvers are .*OSQP"):

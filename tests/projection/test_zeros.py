@@ -124,7 +124,9 @@ def test_margins_of_sums_count_the_cells_that_there_are() -> None:
     assert td.region(measurements, units, query="age * home", cell="65+_barracks", minus={"n06": 1})[:4] == (0, 0, 0, 0)
     share = td.region(measurements, units, query="age * home", cell="65+_barracks", share_of="total")
     assert share == (0, 0, 0, 0, "exact")
-    nothing = td.region(measurements, {"n06": 1}, query="age * home", cell="65+_barracks", share_of={"n05": 1})
+    nothing = td.region(
+        measurements, {"n06": 1}, query="age * home", cell="65+_barracks", share_of={"n05": 1, "n06": 1}
+    )
     assert nothing.note != "exact"  # nobody of nobody
 
 

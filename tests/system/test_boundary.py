@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
+from support import second_solutions
 from support.command import topdown_command
 from support.places import REPOSITORY, RUN_TOML
 from topdown.additions import MODULES as MODULES_ADDED
@@ -346,7 +347,7 @@ def test_no_true_count_is_in_what_is_published_or_printed(
 def test_no_true_count_is_in_the_message_of_a_release_that_fails(
     planted: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topdown.projection.check.cross_checks.TOLERANCE", -1.0)
+    second_solutions.let_them_differ(monkeypatch)
     assert topdown_command("run", planted, "--verbose") == 4
     monkeypatch.undo()
 

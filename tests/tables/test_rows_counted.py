@@ -170,3 +170,14 @@ def test_how_many_rows_were_read_is_said_where_it_is_no_count(
     assert [line for line in heard.lines if not line.startswith("memory")] == says
     confidential = "3" if "leaves" not in table else "no such number"
     assert not any(f" {confidential} " in line for line in heard.lines)
+
+
+def test_whole_numbers_with_decimals_are_the_categories_and_rows_that_are_meant(tmp_path: Path) -> None:
+    """As programs write a column of whole numbers that lacks some."""
+    rows = ["county,rooms,year", "01001,1.0,2019.0", "01001,2.0,2020.0", "01003,2.0,2020.0", "01003,1.0,"]
+    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+    text = RUN_TOML.replace('cells = ["adults", "children"]', 'rows = "records"\nwhere = { year = "2020" }')
+    (tmp_path / "run.toml").write_text(text + '[schema]\nrooms = ["1", "2"]\n')
+    geography, counts = read_input(load_config(tmp_path / "run.toml"))
+    assert geography.identifiers.to_pylist()[-2:] == ["01001", "01003"]
+    assert counts.values[0].tolist() == [0, 2]

@@ -7,7 +7,7 @@ import pytest
 
 from topdown.errors import ConfigError
 from topdown.workload import Attribute, Schema
-from topdown.workload.answer_tables import AnswerTable, answer_tables
+from topdown.workload.answer_tables import AnswerTable, answer_column, answer_tables
 from topdown.workload.redistricting import (
     PERSONS,
     TABLES,
@@ -90,3 +90,8 @@ def test_columns_that_would_be_called_alike_are_refused() -> None:
 def test_files_have_names_of_their_own() -> None:
     schema = Schema((Attribute("a b", ("x", "y")), Attribute("a", ("x", "y")), Attribute("b", ("x", "y"))))
     assert [one.stem for one in answer_tables(["a b", "a * b", "total"], schema)] == ["a_b", "a_b_", "total"]
+
+
+def test_a_cell_of_another_query_is_refused_with_that_query() -> None:
+    with pytest.raises(ConfigError, match="query 'total' has no cell 'old'; it is an answer of 'age': ask that query"):
+        answer_column("total", "old", AGES)

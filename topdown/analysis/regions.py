@@ -37,7 +37,7 @@ Weights = Mapping[str, float]
 Sum = tuple[IntArray, FloatArray]
 """Nodes, each once, and their weights."""
 
-_LEAST_WEIGHT = 1e-50
+_LEAST_WEIGHT, _SAME = 1e-50, 1e-9
 _NUMBERS_AT_ONCE = 1 << 22
 
 
@@ -180,6 +180,7 @@ class Regions:
             other = AnswerSum(asked, of.query, of.answer)
         else:
             other = own._replace(sum=self._whole_of(share_of))
+        require_part(asked, other.sum, self.geography)
         ratio, shapes = self.share(own, other)
         margin = fieller(ratio, lambda shares: [quantile(shape, alpha / 2.0) for shape in shapes(shares)])
         if own[1:] == other[1:] and not _combined(own.sum, other.sum, -1.0)[1].any():
@@ -384,6 +385,30 @@ class Regions:
                 "the whole of a share is a sum of counts; give its units weights of 0 or more, not all of them 0"
             )
         return nodes, amounts
+
+
+def require_part(part: Sum, whole: Sum, geography: Geography) -> None:
+    """Refuse a share of a sum in one that does not hold it: the margin is of shares from 0 to 1. Raises `DataError`."""
+    tree, lo = geography.tree, np.concatenate([part[0], whole[0]])
+    hi = lo + 1
+    for _ in range(tree.n_levels - 1):  # to the leaves below every node
+        inner = lo < tree.n_families
+        lo[inner], hi[inner] = tree.child_offsets[lo[inner]], tree.child_offsets[hi[inner]]
+    beside = np.zeros((2, len(lo)))  # of every leaf what the part counts, and what the whole counts beside it
+    beside[:, : len(part[0])] = part[1], -part[1]
+    beside[1, len(part[0]) :] = whole[1]
+    points, place = np.unique(np.concatenate([lo, hi]), return_inverse=True)
+    changes = np.zeros((2, len(points)))
+    for row in range(2):
+        np.add.at(changes[row], place.reshape(-1), np.concatenate([beside[row], -beside[row]]))
+    found, most = np.cumsum(changes, axis=1)[:, :-1], float(np.abs(beside).max())
+    wrong = np.flatnonzero((found < -_SAME * most).any(axis=0))
+    if len(wrong):
+        unit = str(geography.identifiers[int(points[wrong[0]])])
+        raise DataError(
+            f"unit {shown(unit)} counts more in the part than in the whole, or less than 0: a share is of a part in a "
+            "whole that holds it; give such a whole, or ask for the two sums"
+        )
 
 
 def nodes_of(weights: Weights, geography: Geography) -> IntArray:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from topdown.analysis.regions import Regions, Weights, less, nodes_of
+from topdown.analysis.regions import Regions, Weights, less, nodes_of, require_part
 from topdown.analysis.sum_intervals import Region
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
@@ -60,10 +60,11 @@ def query_release(
     Units are named by GEOIDs or names, with commas between several in one text (`units_meant`).
 
     ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
-    block assignment files have them. ``share_of``: units separated by commas, or a query. ``before``: the directory of
-    an earlier release, with noise of its own; the change of the sum is then given. For units whose measurements a very
-    large release has not kept the estimates are released counts without margins, and the note says so. Raises
-    `ConfigError` and `DataError` as `td.region` does, and where neither units nor districts are given.
+    block assignment files have them. ``cells``: by default every answer of ``query``. ``share_of``: units separated by
+    commas, or a query. ``before``: the directory of an earlier release, with noise of its own; the change of the sum is
+    then given. For units whose measurements a very large release has not kept the estimates are released counts without
+    margins, and the note says so. Raises `ConfigError` and `DataError` as `td.region` does, and where neither units nor
+    districts are given.
     """
     if before is not None and share_of is not None:
         raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
@@ -72,6 +73,8 @@ def query_release(
         _require_other_noise(public, before)
     units, minus = (units_meant(some, now.measured.published) for some in (units, minus))
     asked = dict(_asked(units, districts))
+    columns = answer_columns(query, now.measured.schema)
+    names = cells or ([one.name for one in columns] if len(columns) > 1 else (None,))
     rows = []
     less = f" - {_named(minus)}" if minus else ""
     part = "" if share_of is None else f" of {_named(share_of.split(','))}"
@@ -79,7 +82,7 @@ def query_release(
     for name, weights in asked.items():
         every = [*weights, *minus, *(() if whole is None or isinstance(whole, str) else whole)]
         why = now.why(every) or (None if then is None else then.why(every))
-        for cell in cells or (None,):
+        for cell in names:
             less_units = _each_once(minus) if minus else None
             asked_for: Any = {"query": query, "cell": cell, "minus": less_units, "confidence": confidence}
             if then is not None:
@@ -118,6 +121,12 @@ class _Released:
         require_confidence(confidence)
         column, own = answer_column(query, cell, self.release.schema), less(weights, minus)
         found = self._sum(own, column)
+        if share_of is not None:
+            part, whole = (
+                (nodes_of(some, self.release.geography), np.array(list(some.values())))
+                for some in (own, own if isinstance(share_of, str) else share_of)
+            )
+            require_part(part, whole, self.release.geography)
         if isinstance(share_of, str):
             found = _ratio(found, self._sum(own, answer_column(share_of, None, self.release.schema)))
         elif share_of is not None:

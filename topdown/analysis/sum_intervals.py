@@ -54,6 +54,7 @@ def sum_margin(
     symmetric.
     """
     estimate += 0.0  # -0.0 becomes 0
+    signed = signed or bool((weights < 0).any())
     if np.isinf(variance) or np.isnan(variance):
         return Region(estimate, np.inf, -np.inf if signed else 0.0, np.inf, "not determined by what was measured")
     sd = float(np.sqrt(max(variance, 0.0)))
@@ -61,7 +62,7 @@ def sum_margin(
         exact = float(np.rint(estimate)) + 0.0 if _whole(weights) else estimate
         return Region(exact, 0.0, exact, exact, "exact")
     rule = interval(shape, alpha)
-    if signed or (weights < 0).any():
+    if signed:
         lower, upper = estimate - rule.symmetric * sd, estimate + rule.symmetric * sd
     else:
         lower = float(rule.lower(np.array(estimate / sd))) * sd

@@ -41,7 +41,7 @@ def _decisive(counts: Counts, plan: Plan) -> Iterator[tuple[Any, npt.NDArray[Any
     # The counts of inner nodes are the sums of their leaves'.
     for nodes in runs(tree.leaves, LEAVES_AT_ONCE):
         if few:
-            yield "counts", narrow(counts.block(slice(0, len(counts.cells)), nodes)).T
+            yield "counts", narrow(counts.table(nodes))
         else:
             sizes, cells, numbers = counts.entries(nodes)
             yield "sizes", narrow(sizes)

@@ -61,15 +61,13 @@ class Counts:
         """The counts as a table (nodes x cells), made at the first use and kept."""
         if not isinstance(self.held, Entries):
             return self.held
-        made = self.held.block(slice(0, len(self.cells)), slice(0, self.geography.n_nodes))
+        made = self.table(slice(0, self.geography.n_nodes))
         made.flags.writeable = False
-        return made.T
+        return made
 
-    def block(self, cells: slice, nodes: slice) -> IntArray:
-        """The counts of ``cells`` at ``nodes``, int64; (cells x nodes)."""
-        if isinstance(self.held, Entries):
-            return self.held.block(slice(cells.start or 0, min(cells.stop, len(self.cells))), nodes)
-        return self.held.T[cells, nodes]
+    def table(self, nodes: slice) -> IntArray:
+        """The counts of all cells at ``nodes``, int64; (nodes x cells)."""
+        return self.held.table(nodes, len(self.cells)) if isinstance(self.held, Entries) else self.held[nodes]
 
     @property
     def of_root(self) -> IntArray:

@@ -106,13 +106,11 @@ class Entries(NamedTuple):
         rows = np.repeat(np.arange(len(sizes)), sizes)
         return rows, self.cells[within].astype(np.int64), self.counts[within].astype(np.int64)
 
-    def block(self, cells: slice, nodes: slice) -> npt.NDArray[np.int64]:
-        """The counts as a table (cells x nodes), of some of both."""
-        rows, places, counts = self.part(nodes)
-        first, stop = cells.start or 0, cells.stop
-        chosen = (places >= first) & (places < stop)
-        found = np.zeros((stop - first, nodes.stop - nodes.start), np.int64)
-        found[places[chosen] - first, rows[chosen]] = counts[chosen]
+    def table(self, nodes: slice, n_cells: int) -> npt.NDArray[np.int64]:
+        """The counts of some nodes as a table (nodes x cells)."""
+        rows, cells, counts = self.part(nodes)
+        found = np.zeros((nodes.stop - nodes.start, n_cells), np.int64)
+        found[rows, cells] = counts
         return found
 
 

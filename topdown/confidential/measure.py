@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,17 +12,17 @@ import numpy.typing as npt
 
 from topdown.confidential.bound_streams import code_of_counts
 from topdown.confidential.counts import Counts
-from topdown.confidential.within_law import Counted, reach_of, require_within_law
+from topdown.confidential.measure_piece import Place, Streams, measure_nodes
 from topdown.errors import BudgetError, CountsError
 from topdown.geography.geography import Geography
-from topdown.geography.tree import IntArray
+from topdown.geography.tree import FloatArray
 from topdown.machine.parallel import map_ordered, thread_pool
 from topdown.measurements.measurements import Answers, Measurements, none_measured
-from topdown.noise import Law, SecureSource, Source
+from topdown.noise import SecureSource, Source
 from topdown.noise.exact_numbers import LARGEST_WHOLE
-from topdown.noise.key import NoiseKey, NoiseStreams, chunks
+from topdown.noise.key import NoiseKey, chunks
 from topdown.privacy.plan import Plan
-from topdown.privacy.single_child_units import GIVEN, LevelsArray, groups, law_of, levels_taken, variances
+from topdown.privacy.single_child_units import LevelsArray, levels_taken
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
@@ -125,7 +125,11 @@ def _measurements(
     geography, schema = counts.geography, counts.schema
     plan = measurable(plan, geography.levels, schema)
     require_room(counts, plan)
-    bits = source.streams(code_of_counts(counts, plan, source)) if isinstance(source, NoiseKey) else source
+    streams: Streams
+    if isinstance(source, NoiseKey):
+        streams = source.streams(code_of_counts(counts, plan, source))
+    else:
+        streams = _OneSource(source)
     kind = whole if plan.released_grid_bits == 0 else np.dtype(np.float64)
     some = any(DETAILED in plan.queries(level) for level in geography.levels)
     values = (np.zeros if some else none_measured)((len(counts.cells), geography.n_nodes), kind)
@@ -137,17 +141,13 @@ def _measurements(
         nodes = geography.level_slice(level)
         for name in plan.queries(level):
             query = Query.parse(name, schema)
-            spread = variances(plan, geography, level, name)
-            if name == DETAILED:
-                drawn = values[:, nodes]
-                variance[nodes] = spread
-            else:
-                drawn = np.empty((query.n_answers, nodes.stop - nodes.start), kind)
+            drawn, spread = values[:, nodes], variance[nodes]
+            if name != DETAILED:
+                drawn, spread = np.empty((query.n_answers, nodes.stop - nodes.start), kind), np.empty_like(spread)
                 others[level, name] = Answers(drawn.T, spread)
-            law = cache(partial(law_of, plan, geography.levels, level, name))
-            draw = partial(_draw, drawn, counts, plan, level, query, law, taken)
-            draws += (partial(draw, piece) for piece in _pieces(bits, geography, level, query))
-    # Pieces of all queries together: most queries have a single piece, during which other threads would wait.
+            draw = partial(_draw, drawn, spread, counts, plan, query, level, taken[nodes], streams)
+            draws += (partial(draw, chunk) for chunk in chunks(nodes.stop - nodes.start, query.n_answers))
+    # Chunks of all queries together: most queries have a single one, during which other threads would wait.
     with thread_pool(workers if isinstance(source, NoiseKey) else 1) as pool:
         for _ in map_ordered(lambda one: one(), draws, pool):
             pass
@@ -158,97 +158,26 @@ def _measurements(
 
 def _draw(
     drawn: npt.NDArray[Any],
+    spread: FloatArray,
     counts: Counts,
     plan: Plan,
-    level: str,
     query: Query,
-    law: Callable[[int], Law | None],
+    level: str,
     taken: LevelsArray,
-    piece: _Piece,
+    streams: Streams,
+    chunk: slice,
 ) -> None:
-    """Write the measurements of a piece into its part of ``drawn`` (answers x nodes of the level)."""
-    first = counts.geography.level_slice(level).start
-    own = slice(first + piece.nodes.start, first + piece.nodes.stop)
-    exact = counts.block(piece.answers, own) if query.name == DETAILED else counts.answers(query, own).T
-    is_exact = plan.is_exact(level, query.name)
-    laws = _laws(law, taken[own], exact=is_exact)
-    drawn[piece.answers, piece.nodes] = _measured(exact, laws, plan, level, piece.source)
-    counted = _counted(counts, query, own, piece.answers, is_exact | (taken[own] != GIVEN))
-    reach = reach_of(law, taken[own])
-    require_within_law(drawn[piece.answers, piece.nodes], counted, reach, level, query.name, plan.bounds.at(level))
+    """Write the measurements of a ``chunk`` of a level's nodes into its part of ``drawn`` (answers x nodes of the
+    level), and their variances into that of ``spread`` (nodes,)."""
+    levels, first = counts.geography.levels, counts.geography.level_slice(level).start
+    part, place = counts.part(slice(first + chunk.start, first + chunk.stop)), Place(level, chunk.start, taken)
+    drawn[:, chunk], spread[chunk] = measure_nodes(part, chunk.stop - chunk.start, query, plan, streams, place, levels)
 
 
-def _counted(counts: Counts, query: Query, nodes: slice, asked: slice, measured: npt.NDArray[np.bool_]) -> Counted:
-    """Some of the true answers to ``query`` at ``nodes`` where they are ``measured``, counted again from the cells."""
-    rows, cells, numbers = counts.part(nodes)
-    answers = query.answers_of(cells)
-    wanted = (answers >= asked.start) & (answers < asked.stop) & measured[rows]
-    return Counted(rows[wanted], answers[wanted] - asked.start, numbers[wanted])
+class _OneSource(NamedTuple):
+    """A source that gives all streams, one after the other."""
 
+    source: Source
 
-class _Piece(NamedTuple):
-    """What is drawn at once: nodes of a level, counted from its first, some answers, and the source of random bits for
-    nodes that took the shares of so many levels.
-    """
-
-    nodes: slice
-    answers: slice
-    source: Callable[[int], Source]
-
-
-def _pieces(source: Source | NoiseStreams, geography: Geography, level: str, query: Query) -> Iterator[_Piece]:
-    """A level's answers to ``query`` in the pieces that are drawn one after the other.
-
-    Under a key, a piece has its own stream, so that its noise depends on nothing else; with another source, pieces only
-    limit the memory in use.
-    """
-    where = geography.level_slice(level)
-    n_nodes = where.stop - where.start
-    if isinstance(source, NoiseStreams):
-        for index, nodes in enumerate(chunks(n_nodes, query.n_answers)):
-            yield _Piece(nodes, slice(0, query.n_answers), partial(source.stream, level, query.name, index))
-        return
-    whole = [slice(0, query.n_answers)]
-    for answers in geography.tree.blocks(query.n_answers) if query.name == DETAILED else whole:
-        yield _Piece(slice(0, n_nodes), answers, lambda _: source)
-
-
-class _Part(NamedTuple):
-    """Nodes of a piece, counted from its first, and the ``law`` of their noise; without a law they are ``unmeasured``
-    or exact.
-
-    ``taken``: the shares of how many levels they took, which distinguishes the parts of a piece.
-    """
-
-    nodes: slice | IntArray
-    taken: int
-    law: Law | None
-    unmeasured: bool
-
-
-def _laws(law: Callable[[int], Law | None], taken: LevelsArray, *, exact: bool) -> list[_Part]:
-    """The nodes of a level by the ``law`` of their measurement of a query, which depends on ``taken``."""
-    return [
-        _Part(nodes, kind, None if exact else law(kind), kind == GIVEN and not exact)
-        for kind, nodes in groups(taken, slice(0, len(taken)))
-    ]
-
-
-def _measured(
-    exact: IntArray, parts: list[_Part], plan: Plan, level: str, source: Callable[[int], Source]
-) -> npt.NDArray[Any]:
-    """``exact`` (answers x nodes) plus noise of every node's law, within the level's bounds; unchanged for an
-    invariant, 0 where nothing is measured.
-    """
-    found = []
-    for nodes, taken, law, unmeasured in parts:
-        mine = exact[:, nodes]
-        if unmeasured:
-            mine = np.zeros_like(mine)
-        found.append(mine if law is None else plan.bounds.at(level).sample(mine, law, mine.shape, source(taken)))
-    if len(found) == 1:
-        return found[0]
-    together = np.zeros(exact.shape, np.result_type(*found))
-    for part, values in zip(parts, found, strict=True):
-        together[:, part.nodes] = values
-    return together
+    def stream(self, *_: int | str) -> Source:
+        return self.source

@@ -50,10 +50,12 @@ def require_askable(plan: Plan, geography: Geography) -> None:
 
 def _law(plan: Plan, level: str, query: str) -> DiscreteGaussian | DiscreteLaplace:
     law = plan.law(level, query)
-    if not isinstance(law, (DiscreteGaussian, DiscreteLaplace)):
-        raise ConfigError("it is exact or not measured, or its noise is not discrete; give it a share")
-    require_addressable(law)
-    return law
+    if law is None:
+        raise ConfigError(
+            "it is an invariant, and answers that are measured where they are asked for all have noise; leave it out "
+            "of the invariants and give it a share"
+        )
+    return require_addressable(law)
 
 
 def split_counts(counts: Counts, schema: Schema, split: Callable[[IntArray, IntArray], IntArray]) -> Counts:

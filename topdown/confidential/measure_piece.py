@@ -1,10 +1,10 @@
-"""Measures a piece of a tree: gives the same measurements as `measure` of the whole tree gives there."""
+"""Measures some nodes of a tree, for whole trees and for pieces of them: adds noise of each law to their counts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,8 @@ from topdown.confidential.entries import Entries
 from topdown.confidential.within_law import Counted, reach_of, require_within_law
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
-from topdown.noise.key import NoiseStreams, chunks_of
+from topdown.noise import Source
+from topdown.noise.key import chunks_of
 from topdown.noise.law import LatticeLaw, Law
 from topdown.privacy.bounds import NONE
 from topdown.privacy.plan import Plan
@@ -22,10 +23,10 @@ from topdown.workload import Query, Schema
 
 
 class Place(NamedTuple):
-    """Where a piece's nodes of a level are among the level's nodes in the whole tree.
+    """Where some nodes of a level are among the level's nodes in the whole tree.
 
-    ``level``: its name. ``first``: the place there of the piece's first node. ``taken`` (nodes of the whole level,):
-    the shares of how many levels each has, besides its own (`only_child.levels_taken`).
+    ``level``: its name. ``first``: the place there of the first node. ``taken`` (nodes of the whole level,): the shares
+    of how many levels each has, besides its own (`only_child.levels_taken`).
     """
 
     level: str
@@ -33,51 +34,73 @@ class Place(NamedTuple):
     taken: LevelsArray
 
 
+class Streams(Protocol):
+    """Where the random bits of noise come from, by the level, the query, the chunk of nodes and the shares of how many
+    levels the nodes took."""
+
+    def stream(self, level: str, query: str, chunk: int, taken: int, /) -> Source: ...
+
+
 def measure_piece(
     entries: Entries,
     tree: Tree,
     schema: Schema,
     plan: Plan,
-    streams: NoiseStreams,
+    streams: Streams,
     places: Mapping[int, Place],
     levels: Sequence[str],
 ) -> list[dict[Query, Answers]]:
     """The measurements of a piece's nodes, level by level, in narrow types; nothing at levels without a place.
 
-    ``levels``: of the whole tree. ``plan``: `measurable`. ``streams``: those of the counts of the whole tree. The noise
-    of a chunk of nodes comes from the chunk's own stream; of a chunk that extends beyond the piece, only the piece's
-    part is used. Noise within bounds depends on the counts of all nodes of its chunk, so that a piece must then have
-    every chunk whole.
+    ``levels``: of the whole tree. ``plan``: `measurable`. ``streams``: those of the counts of the whole tree. Noise
+    within bounds depends on the counts of all nodes of its chunk, so that a piece must then have every chunk whole.
     """
     found: list[dict[Query, Answers]] = []
     for index in range(tree.n_levels):
         measured: dict[Query, Answers] = {}
         if index in places:
             nodes = tree.level(index)
-            rows, cells, counts = entries.part(nodes)
-            level, first, taken = places[index]
-            for name in plan.queries(level):
+            part, count = entries.part(nodes), nodes.stop - nodes.start
+            for name in plan.queries(places[index].level):
                 query = Query.parse(name, schema)
-                law = cache(partial(law_of, plan, levels, level, name))
-                answers = query.answers_of(cells)
-                exact = None
-                if plan.bounds.at(level).kind != NONE:
-                    exact = query.sparse_answers(rows, cells, counts, nodes.stop - nodes.start).T
-                noise, variance = _noise(query, nodes.stop - nodes.start, plan, streams, places[index], law, exact)
-                counted = Counted(rows, answers, np.where(np.isfinite(variance)[rows], counts, 0))
-                values = _added(noise, counted)
-                reach = reach_of(law, taken[first : first + nodes.stop - nodes.start])
-                require_within_law(values, counted, reach, level, name, plan.bounds.at(level))
+                values, variance = measure_nodes(part, count, query, plan, streams, places[index], levels)
                 measured[query] = Answers(values.T, variance)
         found.append(measured)
     return found
+
+
+def measure_nodes(
+    part: tuple[IntArray, IntArray, IntArray],
+    n_nodes: int,
+    query: Query,
+    plan: Plan,
+    streams: Streams,
+    place: Place,
+    levels: Sequence[str],
+) -> tuple[npt.NDArray[Any], FloatArray]:
+    """The measured answers (answers x nodes) to a ``query`` at some nodes of a level, and their variances (nodes,).
+
+    ``part``: the nodes' rows, cells and counts, as `Entries.part` gives them; the rest as `measure_piece` takes it. The
+    noise of a chunk of nodes comes from the chunk's own stream; of a chunk that extends beyond the nodes, only their
+    part is used.
+    """
+    rows, cells, counts = part
+    level, first, taken = place
+    law = cache(partial(law_of, plan, levels, level, query.name))
+    answers, bounds = query.answers_of(cells), plan.bounds.at(level)
+    exact = None if bounds.kind == NONE else query.sparse_answers(rows, cells, counts, n_nodes).T
+    noise, variance = _noise(query, n_nodes, plan, streams, place, law, exact)
+    counted = Counted(rows, answers, np.where(np.isfinite(variance)[rows], counts, 0))
+    values = _added(noise, counted)
+    require_within_law(values, counted, reach_of(law, taken[first : first + n_nodes]), level, query.name, bounds)
+    return values, variance
 
 
 def _noise(
     query: Query,
     n_nodes: int,
     plan: Plan,
-    streams: NoiseStreams,
+    streams: Streams,
     place: Place,
     law: Callable[[int], Law | None],
     exact: IntArray | None,
@@ -128,18 +151,19 @@ def _added(noise: npt.NDArray[Any], counted: Counted) -> npt.NDArray[Any]:
     if not len(counts):
         return noise
     n_nodes = noise.shape[1]
-    order = np.argsort(answers * n_nodes + rows, kind="stable")
-    at = (answers * n_nodes + rows)[order]
-    starts = np.flatnonzero(np.diff(at, prepend=-1))
-    sums, at = np.add.reduceat(counts[order], starts), at[starts]
-    answer, row = np.divmod(at, n_nodes)
-    sums = sums + noise[answer, row]
+    at = answers * n_nodes + rows
+    if not (at[1:] > at[:-1]).all():
+        order = np.argsort(at, kind="stable")
+        at = at[order]
+        starts = np.flatnonzero(np.diff(at, prepend=-1))
+        counts, at = np.add.reduceat(counts[order], starts), at[starts]
+    sums = counts + noise.reshape(-1)[at]
     if noise.dtype.kind == "f":
-        noise[answer, row] = sums
+        noise.reshape(-1)[at] = sums
         return noise
     least, most = int(sums.min()), int(sums.max())
     kinds = (noise.dtype, np.dtype(np.int32), np.dtype(np.int64))
     kind = next(kind for kind in kinds if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max)
     held = noise.astype(kind, copy=False)
-    held[answer, row] = sums
+    held.reshape(-1)[at] = sums
     return held

@@ -16,6 +16,7 @@ from topdown.confidential.entries import Entries
 from topdown.errors import ROW, CountsError, GeographyError
 from topdown.geography.construction import as_frame, as_strings, as_text, code_shown, column, plain
 from topdown.geography.geography import Geography
+from topdown.geography.labels import places_among
 from topdown.geography.tree import IntArray
 from topdown.machine.parallel import available_workers, map_ordered, thread_pool
 from topdown.noise.exact_numbers import LARGEST_WHOLE
@@ -165,8 +166,7 @@ def cells_of_rows(table: pa.Table, schema: Schema | None) -> IntArray:
             text = as_text(column(table, attribute.name), f"column {shown(attribute.name)}")
         except GeographyError as error:
             raise CountsError(str(error)) from None
-        code = pc.fill_null(pc.index_in(text, value_set=pa.array(attribute.categories)), -1)
-        found = np.asarray(code, dtype=np.int64)
+        found = np.asarray(pc.fill_null(places_among(text, attribute.categories), -1), dtype=np.int64)
         wrong = np.flatnonzero(found < 0)
         if len(wrong):
             row = int(wrong[0])

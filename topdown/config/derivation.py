@@ -46,7 +46,7 @@ class Projection(TomlSection):
     """With "top-down" and "gls-top-down" and several queries: the queries that are fixed first, one after the other, at
     every level, or by level. When a query is fixed, only its own answers must be non-negative, and they are kept when
     the next one is fixed. [] fixes all at once. By default the total is fixed first at the root, if it is measured
-    there and not exact.
+    there and not exact; in a schema with too many cells for tables of them all queries are fixed at once.
     """
     cross_check: bool = True
     """Solve the optimization problem, or a sample of it, a second time with cvxpy, and refuse the release if the two

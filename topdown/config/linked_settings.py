@@ -19,7 +19,7 @@ from topdown.config.toml_section import Exact, TomlSection
 from topdown.errors import ConfigError, PlanError, require_known
 from topdown.linked.link_text import facts_of, universe_of
 from topdown.linked.universe import LinkedQuery, Universe
-from topdown.privacy.budget_numbers import exact_number
+from topdown.privacy.budget_numbers import exact_number, positive_number
 from topdown.privacy.linked_units import HOUSEHOLD, PERSON
 from topdown.projection.method import LINKED_METHODS
 from topdown.wording import listed, shown
@@ -321,9 +321,9 @@ class LinkedConfig(DerivationConfig):
         would then be known by the rows that tie them and by little else, and few such programs are solved."""
         measured = {level for table in self.schemas for level, of in self._shares_of(table).items() if any(of.values())}
         for level in self.geography.level_names:
-            asked = [query for query, part in self._shares_of(name).get(level, {}).items() if part]
-            kept = ({part.strip() for part in query.split("*")} for query in asked)
-            if level in measured and DETAILED not in asked and set(self.schemas[name]) not in kept:
+            shares = self._shares_of(name).get(level, {})
+            asked = [LinkedQuery.parse(f"{name}: {query}", self.universe) for query, share in shares.items() if share]
+            if level in measured and not any(one.query.n_answers == one.query.schema.n_cells for one in asked):
                 raise PlanError(
                     f"level {shown(level)}: {shown(DETAILED)} of the table {shown(name)} has no share; both tables "
                     f"are solved together from all of their cells, at every level that is measured: add "
@@ -339,12 +339,12 @@ class LinkedConfig(DerivationConfig):
             raise PlanError(
                 f"privacy.shares add up to {sum(shares.values())} over both tables, not to exactly 1; correct them"
             )
-        return exact_number(self.privacy.rho, "rho") * shares[name]
+        return positive_number(self.privacy.rho, "rho") * shares[name]
 
     def of_table(self, name: str) -> RunConfig:
         """The release of one of both tables, as a configuration of its own: a table of records, whose budget is its
         part. Raises `ConfigError` or `BudgetError` for what cannot be meant."""
-        rho, whole = self.rho_of(name), exact_number(self.privacy.rho, "rho")
+        rho, whole = self.rho_of(name), positive_number(self.privacy.rho, "rho")
         if rho == 0:
             raise PlanError(f"privacy.shares: the table {shown(name)} has none; nothing of it would be measured")
         self._require_detailed(name)

@@ -129,6 +129,22 @@ def as_text(values: Any, what: str) -> pa.Array:
     raise DataError(f"{what} holds {kind}, which cannot be read as text; give a column of text or numbers")
 
 
+def without_decimals(text: pa.Array) -> pa.Array:
+    """``text`` in which "2020.0" is 2020: so programs write whole numbers in a column that lacks some."""
+    return pc.replace_substring_regex(text, r"^([0-9]+)\.0+$", r"\1")
+
+
+def places_among(text: pa.Array, known: Sequence[str]) -> pa.Array:
+    """Where every value of ``text``, if need be `without_decimals`, stands among the ``known`` ones; null where it does
+    not.
+    """
+    values = pa.array(known, pa.string())
+    found = pc.index_in(text, value_set=values)
+    if found.null_count == text.null_count:
+        return found
+    return pc.coalesce(found, pc.index_in(without_decimals(text), value_set=values))
+
+
 def with_rows(table: pa.Table, chosen: pa.Array) -> pa.Table:
     """The rows of ``table`` that are ``chosen`` (booleans). Raises `DataError` for a column of which none can be."""
     try:

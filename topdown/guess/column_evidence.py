@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.geography.construction import as_text
+from topdown.geography.labels import without_decimals
 from topdown.guess import vocabulary
 
 IntArray = npt.NDArray[np.int64]
@@ -253,7 +254,7 @@ def columns_of(table: pa.Table) -> list[ColumnEvidence]:
         text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
         stored = pa.types.is_integer(kind) or pa.types.is_floating(kind)
         if pc.all(pc.match_substring_regex(text, r"^[0-9]+\.0+$"), min_count=1).as_py():  # whole numbers as decimals
-            text, stored = pc.replace_substring_regex(text, r"\.0+$", ""), True
+            text, stored = without_decimals(text), True
         found.append(
             ColumnEvidence(name, place, text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text, stored)
         )
@@ -271,8 +272,13 @@ def joined_codes(columns: Sequence[ColumnEvidence]) -> tuple[IntArray, int]:
     return codes, count
 
 
-def is_function(of: ColumnEvidence, value: ColumnEvidence) -> bool:
-    """Whether ``value`` is a function of ``of``: rows with the same ``of`` have the same ``value``."""
+def is_function(of: ColumnEvidence, value: ColumnEvidence, *, known: bool = False) -> bool:
+    """Whether ``value`` is a function of ``of``: rows with the same ``of`` have the same ``value``; with ``known``,
+    among the rows that have one.
+    """
+    if known and value.nulls > 0:
+        there = value.text.is_valid()
+        of, value = (ColumnEvidence(one.name, one.place, one.text.filter(there)) for one in (of, value))
     return joined_codes([of, value])[1] == of.distinct + (of.nulls > 0)
 
 

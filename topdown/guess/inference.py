@@ -36,6 +36,8 @@ from topdown.wording import shown_path
 _AGES = [str(age) for age in range(116)]
 _SMALL = 30
 _SURE_UNIT, _MOSTLY = 2.0, 0.7
+_FEW_TIMES = 12
+"""Records of so many times at most may be of the same people again; of more, they have dates of their own."""
 
 
 def guess(path: Path, form: Format) -> Guess:
@@ -149,7 +151,8 @@ class _Table:
                 if not any(one in path for one in categories):
                     return self._leaves(path)
             if long is not None:
-                return self._long_table(long)
+                times = [one for one in self._categories(long, [self._count_column()]) if one in self.sorted.years]
+                return self._at_last(times[0]) if times else self._long_table(long)
             if self._crossed():
                 by, counted = some([one.name for one in self._crossed()]), some([one.name for one in counts])
                 raise DataError(
@@ -206,21 +209,7 @@ class _Table:
             unit_columns = [c for c in self.sorted.units if not vocabulary.says(c.name, vocabulary.CATEGORY)]
             if not any(self._stands_again(c, one) for c in unit_columns):
                 continue
-            in_order = sorted(one.values.to_pylist(), key=_as_time)
-            last = in_order[-1]
-            part = self._part(one, last)
-            others = tuple(
-                Choice(f"{one.name} {value}", {"where": {**part.where, one.name: value}})
-                for value in in_order[-4:-1][::-1]
-            )
-            return part.asking(
-                Question(
-                    "where",
-                    f"the table has several times in {one.name}, in which people may stand again: which is released?",
-                    f"{one.name} {last}",
-                    others,
-                )
-            )
+            return self._at_last(one)
         levels = [
             one
             for one in (*self.sorted.units, *self.sorted.counts)
@@ -231,6 +220,22 @@ class _Table:
             if found is not None:
                 return found
         return None
+
+    def _at_last(self, times: ColumnEvidence) -> Guess:
+        """The guess of the rows at the last of several ``times``."""
+        in_order = _in_order(times)
+        part = self._part(times, in_order[-1])
+        return part.asking(
+            Question(
+                "where",
+                f"the table has several times in {times.name}, in which people may stand again: which is released?",
+                f"{times.name} {in_order[-1]}",
+                tuple(
+                    Choice(f"{times.name} {value}", {"where": {**part.where, times.name: value}})
+                    for value in in_order[-4:-1][::-1]
+                ),
+            )
+        )
 
     @staticmethod
     def _stands_again(unit: ColumnEvidence, time: ColumnEvidence) -> bool:
@@ -345,14 +350,19 @@ class _Table:
 
     # -- long tables ------------------------------------------------------------------------------------------------
 
-    def _categories(self, path: Sequence[ColumnEvidence]) -> list[ColumnEvidence]:
-        """Columns that may be attributes: of few values, and no functions of the units in ``path``."""
+    def _categories(
+        self, path: Sequence[ColumnEvidence], counted: Sequence[ColumnEvidence | None] = ()
+    ) -> list[ColumnEvidence]:
+        """Columns that may be attributes beside what is ``counted``: of few values, and no functions of the units in
+        ``path``, wherever they have a value.
+        """
         codes, _ = joined_codes(path)
         unit = ColumnEvidence("", 0, pa.array(codes.astype(str)))
         few = [
             one
             for one in (*self.sorted.units, *self.sorted.counts, *self.sorted.ages, *self.sorted.years)
             if one not in path
+            and one not in counted
             and 1 < one.distinct <= (OLDEST + 1 if one in self.sorted.ages else MOST_CATEGORIES)
             and (
                 one not in self.sorted.counts or one.largest <= _SMALL or vocabulary.says(one.name, vocabulary.CATEGORY)
@@ -360,7 +370,7 @@ class _Table:
         ]
         kept: list[ColumnEvidence] = []
         for one in sorted(
-            (c for c in few if not is_function(unit, c)), key=lambda c: (-c.distinct, c.is_digits, c.place)
+            (c for c in few if not is_function(unit, c, known=True)), key=lambda c: (-c.distinct, c.is_digits, c.place)
         ):
             source = next((other for other in kept if is_function(other, one)), None)
             if source is None:
@@ -375,7 +385,7 @@ class _Table:
         if count is None:
             return None
         for path in self._places(count):
-            some_of = [one for one in self._categories(path) if one is not count]
+            some_of = self._categories(path, [count])
             if some_of and joined_codes([*path, *some_of])[1] == self.rows and nested.repeats(self.rows, path[-1]) > 1:
                 return path
         return None
@@ -383,7 +393,7 @@ class _Table:
     def _of_units(self, path: Sequence[ColumnEvidence]) -> bool:
         """Whether the supposed categories of a long table have names of units."""
         count = self._count_column()
-        return all(nested.score(one) >= 1 for one in self._categories(path) if one is not count)
+        return all(nested.score(one) >= 1 for one in self._categories(path, [count]))
 
     def _whole_of_crossed(self) -> tuple[ColumnEvidence, str] | None:
         """The category that is the sum of all others, in a table with rows for every unit and category, if there is
@@ -454,7 +464,7 @@ class _Table:
         self._ask_places(path, self._places())
         count = self._count_column()
         assert count is not None  # nosec B101 # narrows a type: the caller has found one
-        attributes = [one for one in self._categories(path) if one is not count]
+        attributes = self._categories(path, [count])
         totals = [
             one
             for one in attributes
@@ -523,21 +533,36 @@ class _Table:
                 f"column {some([one.name for one in parts])} has decimals, and counts are whole numbers: where it "
                 "holds thousands, give the counts themselves"
             )
-        attributes = [
-            one
-            for one in self._categories(path)
-            if one not in self.sorted.years or not vocabulary.says(one.name, vocabulary.YEAR)
-        ]
+        categories = self._categories(path)
         counted = [
             one
             for one in self.sorted.counts
-            if (one.largest > _SMALL and not vocabulary.says(one.name, vocabulary.CATEGORY))
+            if (one.largest > _SMALL and not (one in categories and vocabulary.says(one.name, vocabulary.CATEGORY)))
             or (
-                vocabulary.says(one.name, vocabulary.COUNT)
+                vocabulary.says(one.name, vocabulary.COUNTED)
                 and one.largest > 1
-                and vocabulary.words_of(one.name)[-1] in ("count", "n", "freq", "cases")
+                and vocabulary.words_of(one.name)[-1] in ("count", "n", "freq", "cases", "value", "population", "pop")
             )
         ]
+        attributes = [
+            one
+            for one in self._categories(path, counted)
+            if one not in self.sorted.years or not vocabulary.says(one.name, vocabulary.YEAR)
+        ]
+        for one in self.sorted.years:
+            if 1 < one.distinct <= _FEW_TIMES and one not in attributes:
+                self.questions.append(
+                    Question(
+                        "where",
+                        f"the records are of several times in {one.name}, in which people may stand again: are all "
+                        "counted?",
+                        "yes, all",
+                        tuple(
+                            Choice(f"only {one.name} {value}", {"where": {one.name: value}})
+                            for value in _in_order(one)[-3:][::-1]
+                        ),
+                    )
+                )
         if counted:
             self.questions.append(
                 Question(
@@ -553,7 +578,6 @@ class _Table:
                     ),
                 )
             )
-            attributes = [one for one in attributes if one not in counted]
             self.ignored |= {one.name: "is no category of a record" for one in counted}
         self._ask_places(path, places)
         for one in (*self.sorted.measures, *self.sorted.counts):
@@ -617,6 +641,11 @@ class _Table:
             **found.changes,
             **changes,  # type: ignore[arg-type]
         )
+
+
+def _in_order(times: ColumnEvidence) -> list[str]:
+    """The distinct ``times``, the last one last."""
+    return sorted(times.values.to_pylist(), key=_as_time)
 
 
 def _as_time(text: str) -> tuple[int, ...]:

@@ -52,6 +52,9 @@ _MEASURE_ENDS = (
     "income",
 )
 
+_IDENTIFIES = _words("code codes id ids codigo codigos cod kode")
+"""Words that make a code of any other word: an area code is no area."""
+
 WEIGHT = _words(
     """
     weight weights wgt perwt hhwt pwgtp wt peso gewicht poids factor
@@ -211,9 +214,9 @@ def says(name: str, words: frozenset[str]) -> bool:
 
 
 def is_measure(name: str) -> bool:
-    """Whether ``name`` is of areas, percentages, densities and the like."""
+    """Whether ``name`` is of areas, percentages, densities and the like, and not of their codes."""
     parts = [part for part in words_of(name) if not part.isdigit()]
-    return (
+    return not says(name, _IDENTIFIES) and (
         "%" in name
         or "²" in name
         or says(name, MEASURE)

@@ -120,7 +120,7 @@ def executor_of(engine: str, scheduler: str | None) -> Iterator[Submits | None]:
     except ImportError:
         raise ConfigError("--engine dask needs Dask: pip install 'topdown[cluster]'") from None
     try:
-        client: Any = Client(scheduler, timeout=_SECONDS)  # type: ignore[no-untyped-call]
+        client = _connected(Client, scheduler)
     except (OSError, ValueError) as error:
         raise DataError(
             f"--scheduler {shown(scheduler)}: does not answer: {reason(error, 'no scheduler is there')}; start it, or "
@@ -137,3 +137,17 @@ def executor_of(engine: str, scheduler: str | None) -> Iterator[Submits | None]:
     finally:
         with suppress(TimeoutError):
             client.close(timeout=_SECONDS)
+
+
+def _connected(kind: Any, scheduler: str) -> Any:
+    """A Dask client of the ``kind`` at ``scheduler``. One that does not connect is closed: its finalizer would take a
+    lock that another client holds while it starts, on the same thread, and wait forever.
+    """
+    client = kind.__new__(kind)
+    try:
+        client.__init__(scheduler, timeout=_SECONDS)
+    except BaseException:
+        with suppress(Exception):
+            client.close(timeout=_SECONDS)
+        raise
+    return client

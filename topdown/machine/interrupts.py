@@ -16,7 +16,7 @@ INTERRUPTED = 128 + int(signal.SIGINT)
 
 _IMPORTING = "<frozen importlib._bootstrap>"
 _A_MOMENT = 0.01
-"""Seconds after which a signal that arrived during `_IMPORTING` is sent again; that state lasts a few microseconds."""
+"""Seconds after which a signal that arrived while a library was loading is sent again."""
 
 LINE = "stopped: nothing is half-written; run again to continue"
 
@@ -47,9 +47,9 @@ def one_line() -> Iterator[None]:
     received: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code.co_filename == _IMPORTING:
+        if _is_loading(frame):
             # An exception there could leave Python's lock on imports taken, for which every other thread that loads a
-            # library waits, or be swallowed.
+            # library waits, or be swallowed by the library.
             again = threading.Timer(_A_MOMENT, _send, [number])
             again.daemon = True
             again.start()
@@ -71,6 +71,15 @@ def one_line() -> Iterator[None]:
         raise SystemExit(128 + received[0] if received else INTERRUPTED) from None
     finally:
         _restore(before)
+
+
+def _is_loading(frame: FrameType | None) -> bool:
+    """Whether ``frame``, or one that called it, is Python's own code that loads a module."""
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _send(number: int) -> None:

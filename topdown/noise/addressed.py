@@ -33,18 +33,23 @@ _AT_ONCE = 1 << 16
 _BLOCKS = 1 << 16
 
 
-def require_addressable(law: DiscreteGaussian | DiscreteLaplace) -> None:
-    """Refuse a law that is not drawn by address: one on a grid finer than the integers, and a very wide one. Raises
-    `ConfigError`."""
-    if law.grid_bits:
-        raise ConfigError("noise by address is drawn on the integers; take a discrete mechanism")
-    wide = law.sigma2 > LARGEST_SIGMA**2 if isinstance(law, DiscreteGaussian) else law.scale > LARGEST_SCALE
-    if wide:
+def require_addressable(law: object) -> DiscreteGaussian | DiscreteLaplace:
+    """``law``, if it is drawn by address. Raises `ConfigError` for one that is not on the integers, and for a very wide
+    one."""
+    if not isinstance(law, (DiscreteGaussian, DiscreteLaplace)) or law.grid_bits:
         raise ConfigError(
-            f"noise with a standard deviation of {law.std:.3g} is too wide to be drawn by address (at most a sigma of "
-            f"{LARGEST_SIGMA:,}, or a scale of {LARGEST_SCALE:,}); give it a larger budget, or a share of 0 to leave "
-            "it out"
+            "noise by address is drawn on the integers; take the mechanism 'geometric' or 'discrete-gaussian'"
         )
+    if isinstance(law, DiscreteGaussian):
+        name, width, most = "sigma", float(law.sigma2) ** 0.5, LARGEST_SIGMA
+    else:
+        name, width, most = "scale", float(law.scale), LARGEST_SCALE
+    if width > most:
+        raise ConfigError(
+            f"noise with a {name} of {width:,.7g} is too wide to be drawn by address (at most {most:,}); give it a "
+            "larger budget, or a share of 0 to leave it out"
+        )
+    return law
 
 
 class AddressedNoise:

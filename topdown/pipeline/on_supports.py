@@ -78,10 +78,11 @@ def require_on_supports(config: DerivationConfig, plan: Plan, levels: tuple[str,
             f"a schema of {schema.n_cells:,} cells is solved from the root down, with what was measured at the node "
             f"alone: write projection.method = {' or '.join(map(shown, able))}"
         )
-    if any(order_of_plan(plan, levels, schema, method, config.projection.order)):
+    order = config.projection.order
+    if order is not None and any(order_of_plan(plan, levels, schema, method, order)):
         raise ConfigError(
-            f"a schema of {schema.n_cells:,} cells is solved at once, and no query is made non-negative first: write "
-            "projection.order = []"
+            f"a schema of {schema.n_cells:,} cells is solved at once, and no query is made non-negative first: leave "
+            "projection.order out"
         )
     for level in levels:
         if DETAILED not in plan.queries(level):

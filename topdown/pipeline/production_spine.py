@@ -33,8 +33,9 @@ from topdown.workload.redistricting import SPINE, WHOLE_STATE, spine_level
 
 
 class _Layout(NamedTuple):
-    """Of a product's spine the levels below whole states, each with what it tells apart, and what is not told apart
-    without a column of the list of units that may be there beside `COLUMNS_OFF_SPINE` (``optional``)."""
+    """The spine of a product. ``levels``: those below whole states, each with the kinds of area that divide its units.
+    ``optional``: columns that a list of units may have beside `COLUMNS_OFF_SPINE`, each with what does not divide units
+    without it."""
 
     levels: Mapping[str, tuple[str, ...]]
     optional: Mapping[str, str]
@@ -64,9 +65,9 @@ _DHC = _Layout(
 
 
 class ProductionSpine(NamedTuple):
-    """A ``spine`` whose levels, with the root's and the lowest, are called ``names``, and a public table of its areas,
-    ``table``: the lowest units, and of every kind the area; ``sizes``: how many units each level has; ``missing``: what
-    production's follows and this one does not."""
+    """A ``spine``, with the ``names`` of its levels, root and lowest included. ``table``: the public areas of every
+    lowest unit, a column for each kind. ``sizes``: the number of units of each level. ``missing``: what divides the
+    units of production's spine, and not of this one."""
 
     spine: Spine
     names: list[str]
@@ -83,7 +84,7 @@ def production_spine(config: RunConfig, stages: Stages) -> ProductionSpine:
     and groups of a tract's blocks in one such area and one place, or county subdivision where these govern. Of the DHC:
     parts of states and counties, a county's pieces of subdivision and place (`off_dhc_spine`), groups of the tracts in
     these, the tracts in these, and groups of their blocks in one such area, the same school districts and one census
-    block group. Kinds of group quarters, which production's groups follow too, are no columns and are not told apart.
+    block group. Kinds of group quarters, which divide production's groups too, are in no column.
 
     Raises `ConfigError` where units are not public or have other levels, `DataError` where the list of units lacks one
     of the columns AIANNHCE, COUSUBFP and PLACEFP, or a code in them.
@@ -120,15 +121,16 @@ def production_spine(config: RunConfig, stages: Stages) -> ProductionSpine:
 
 
 def spine_lines(found: ProductionSpine) -> Iterator[str]:
-    """What the spine is, in words."""
+    """The spine in words: its levels, and what it lacks."""
     units = (f"{number:,} {level}" for number, level in zip(found.sizes, found.names, strict=True))
     yield "spine     of the 2020 production run: " + " > ".join(units)
-    yield f"          not told apart, since the list of units does not say it: {'; '.join(found.missing)}"
+    yield f"          without what the list of units does not have: {'; '.join(found.missing)}"
 
 
 def write_production(found: ProductionSpine, config: RunConfig, given: Path, output: Path) -> None:
-    """The table of areas, and the configuration ``output``, all else as in ``given``. What is exact of states is so of
-    whole states, and not of their parts, as in production. Raises `ConfigError` as `write_spine`."""
+    """Write the table of areas and the configuration ``output``, in which all else is as in ``given``. Invariants of
+    states become invariants of whole states, not of their parts, as in production. Raises `ConfigError` as
+    `write_spine`."""
     exact = config.privacy.invariants
     by_level = {level: ["detailed"] for level in exact} if isinstance(exact, list) else exact
     lines = ["[privacy]", f"preset = {text(str(config.privacy.preset))}", f"only_child = {text(MOVE_UP)}"]

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Self, TypeAlias, assert_never
 
 from topdown.errors import BudgetError, suggest
 from topdown.neighbours import COUNTS_MOVED
-from topdown.privacy.budget_numbers import Number, exact_number
+from topdown.privacy.budget_numbers import Number, exact_number, positive_number
 from topdown.privacy.conversions import group_delta, zcdp_to_epsilon
-from topdown.wording import LONGEST_LIST, figure, shown, unquoted
+from topdown.wording import LONGEST_LIST, shown, unquoted
 from topdown.workload import DETAILED
 
 
@@ -475,7 +475,4 @@ def _check_event(event: Event, *names: str) -> None:
             f"unknown neighbours {shown(event.neighbours)}; {suggest(event.neighbours, list(COUNTS_MOVED))}"
         )
     for name in names:
-        value = exact_number(getattr(event, name), name)
-        if value <= 0:
-            raise BudgetError(f"{name} is {figure(value)}; give a number above 0")
-        object.__setattr__(event, name, value)
+        object.__setattr__(event, name, positive_number(getattr(event, name), name))

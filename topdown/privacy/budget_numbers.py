@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from topdown.errors import BudgetError
 from topdown.noise import ExactNumber, exact_fraction
-from topdown.wording import shown
+from topdown.wording import figure, shown
 
 Number: TypeAlias = ExactNumber
 
@@ -29,6 +29,14 @@ def exact_number(value: Any, what: str) -> Fraction:
         raise BudgetError(f'{what} is {_shown(value)}; give a finite number or a fraction as "1/3"{hint}') from None
     if max(number.numerator.bit_length(), number.denominator.bit_length()) > _MOST_BITS:
         raise BudgetError(f"{what} is {_shown(value)}; give a number of at most 300 digits")
+    return number
+
+
+def positive_number(value: Any, what: str) -> Fraction:
+    """`exact_number` of a ``value`` above 0. Raises BudgetError for any other."""
+    number = exact_number(value, what)
+    if number <= 0:
+        raise BudgetError(f"{what} is {figure(value)}; give a number above 0")
     return number
 
 

@@ -23,7 +23,7 @@ from topdown.privacy.accounting import (
     event_to_dict,
     require_events,
 )
-from topdown.privacy.budget_numbers import Number, exact_number
+from topdown.privacy.budget_numbers import Number, exact_number, positive_number
 from topdown.privacy.ledger_file import LedgerRecord, errors_in_words, read_records, transaction
 from topdown.wording import figure, shown, shown_path, unquoted
 
@@ -84,9 +84,7 @@ class Ledger:
         Raises `BudgetError` for a data set whose account was used, or is the same already, a total that is not above 0,
         an unknown currency or kind of neighbours, a name or unit that is empty.
         """
-        allowed = exact_number(total, "total")
-        if allowed <= 0:
-            raise BudgetError(f"total is {figure(total)}; give a number above 0")
+        allowed = positive_number(total, "total")
         if currency not in ACCOUNTANTS:
             raise BudgetError(f"unknown currency {shown(currency)}; {suggest(currency, list(ACCOUNTANTS))}")
         if neighbours not in COUNTS_MOVED:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from topdown.errors import BudgetError, PlanError
-from topdown.privacy.budget_numbers import Number, exact_number
+from topdown.privacy.budget_numbers import Number, exact_number, positive_number
 from topdown.privacy.conversions import conservative_rho
 from topdown.privacy.mechanism import EPSILON, Mechanism
 from topdown.privacy.shares import Shares
@@ -100,22 +100,15 @@ def total_budget(
             raise BudgetError(f"mechanism {shown(name)} gives pure epsilon; leave out delta = {figure(delta)}")
         if epsilon is None:
             raise BudgetError(f"mechanism {shown(name)} needs epsilon, the total budget, above 0")
-        return _positive(epsilon, "epsilon"), None, None
+        return positive_number(epsilon, "epsilon"), None, None
     if rho is not None and epsilon is not None:
         raise BudgetError(f"epsilon = {figure(epsilon)} and rho = {figure(rho)} were both given; give one of them")
     if rho is not None:
-        return None, _positive(rho, "rho"), stated_delta or DEFAULT_DELTA
+        return None, positive_number(rho, "rho"), stated_delta or DEFAULT_DELTA
     if epsilon is None:
         raise BudgetError(f"mechanism {shown(name)} needs rho, the total budget, or epsilon and delta")
     if stated_delta is None:
         raise BudgetError(
             f"mechanism {shown(name)} has no pure epsilon; give rho, or a delta with epsilon = {figure(epsilon)}"
         )
-    return None, conservative_rho(float(_positive(epsilon, "epsilon")), stated_delta), stated_delta
-
-
-def _positive(value: Number, what: str) -> Fraction:
-    number = exact_number(value, what)
-    if number <= 0:
-        raise BudgetError(f"{what} is {figure(value)}; give a number above 0")
-    return number
+    return None, conservative_rho(float(positive_number(epsilon, "epsilon")), stated_delta), stated_delta

@@ -191,8 +191,11 @@ def answer_column(query: str, cell: str | None, schema: Schema) -> Column:
         )
     found = next((one for one in columns if cell in (None, one.name)), None)
     if found is None:
+        names = (*schema.names, *(one.name for one in schema.recodes))
+        others = [name for name in names if cell in Query.parse(name, schema).labels()]
         among = [one.name for one in columns] if len(columns) > 1 else schema.cells()
-        raise ConfigError(f"query {shown(query)} has no cell {shown(cell)}; {suggest(str(cell), among)}")
+        remedy = f"it is an answer of {listed(others)}: ask that query" if others else suggest(str(cell), among)
+        raise ConfigError(f"query {shown(query)} has no cell {shown(cell)}; {remedy}")
     return found
 
 

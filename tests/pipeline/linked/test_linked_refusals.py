@@ -11,7 +11,7 @@ import pytest
 
 from support.linked import configured
 from support.places import Command
-from topdown.errors import ConfigError, CountsError
+from topdown.errors import BudgetError, ConfigError, CountsError
 from topdown.privacy.ledger import Ledger
 
 
@@ -169,6 +169,7 @@ def test_bad_tables(spoilt: Callable[[Tables], str], tmp_path: Path, topdown: Co
         (("per = { \"type in [married*]\" = 1 }", 'per = { "type in [divorced*]" = 1 }'), "divorced"),
         (("per = { \"type in [married*]\" = 1 }", 'per = { "type in [married*]" = 12 }'), "spouse"),
         (('rho = "5.12"', 'rho = "5.12"\nmechanism = "geometric"'), "known of Gaussian noise alone"),
+        (('rho = "5.12"', 'rho = "0"'), "error: rho is 0; give a number above 0"),
         (('rho = "5.12"', 'epsilon = "5"'), "epsilon: two linked tables have a budget in rho"),
         (('method = "top-down"', 'method = "top-down"\nweights = "uniform"'), "projection.weights: a release of two"),
         (('method = "top-down"', 'method = "top-down"\norder = []'), "projection.order: a release of two"),
@@ -187,7 +188,7 @@ def test_bad_settings(change: tuple[str, str], said: str, tmp_path: Path, topdow
     path = configured(tmp_path, change)
     before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
     done = topdown("run", path, "--quiet")
-    assert done.returncode in (ConfigError.exit_code, CountsError.exit_code)
+    assert done.returncode in (BudgetError.exit_code, ConfigError.exit_code, CountsError.exit_code)
     assert done.stderr.count("error:") == 1
     assert said in " ".join(done.stderr.split()), done.stderr
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before

@@ -211,6 +211,8 @@ def test_counts_that_are_read_and_asked_are_those_of_the_whole(folder: Path, not
     assert query(units=blocks[:2], share_of=",".join(blocks[:5]))["estimate"].item() == pytest.approx(
         counts[:2].sum() / counts[:5].sum()
     )
+    with pytest.raises(DataError, match="counts more in the part than in the whole"):
+        query(units=blocks[:2], share_of=blocks[1])
     assert "is counted twice" in query(units=[blocks[0], blocks[0][:2]])["note"].item()
     with pytest.raises(DataError, match="no unit '9' in this geography"):
         query(units=["9"])

@@ -230,6 +230,15 @@ const twice = nodes => {
   return "";
 };
 const less = (a, b) => { const found = new Map(a); for (const [i, amount] of b) found.set(i, (found.get(i) ?? 0) - amount); return found; };
+const nBelow = D.parent.reduce((found, k) => { if (k >= 0) found[k]++; return found; }, new Array(D.parent.length).fill(0));
+// Whether the whole counts every unit at least as often as the part does: where all children are looked at, their parent need not be.
+const holds = (whole, part) => {
+  const beside = less(whole, part), touched = new Map();
+  const touch = k => { if (touched.has(k)) return; touched.set(k, 0); const up = D.parent[k]; if (up >= 0) { touch(up); touched.set(up, touched.get(up) + 1); } };
+  [...beside.keys()].forEach(touch);
+  const along = i => { let found = 0; for (let k = i; k >= 0; k = D.parent[k]) found += beside.get(k) ?? 0; return found; };
+  return [...touched].every(([i, children]) => (children > 0 && children === nBelow[i]) || along(i) >= 0);
+};
 // As topdown query: {estimate, sd, lower, upper, note}, and what was released.
 const answerOf = (kind, a, b, c) => {
   const released = nodes => [...nodes].reduce((s, [i, amount]) => s + amount * c.count[i], 0);
@@ -252,6 +261,7 @@ const find = () => {
   const put = (words, name) => { const p = document.createElement("p"); if (name) p.className = name; words.forEach(one => { if (typeof one === "string") p.append(one); else { const b = document.createElement("b"); b.textContent = one.bold; p.append(b); } }); lines.push(p); };
   if (!a.size) put(["Choose at least one unit to see the sum with its margin of error."]);
   else if ((kind === "difference" || kind === "share") && !b.size) put(["Choose units to compare with, too."]);
+  else if (kind === "share" && !holds(b, a)) put(["A share is of a part in a whole that holds it: choose units to compare with that hold the others."]);
   else {
     const r = answerOf(kind, a, b, c), part = kind === "share" || kind === "total";
     last = {kind, ...r};

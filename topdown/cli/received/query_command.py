@@ -19,9 +19,12 @@ def query(
         str | None, typer.Option("--sum", help="Units to sum, at any level: GEOIDs or names, with commas.")
     ] = None,
     cell: Annotated[
-        list[str] | None, typer.Option(help="A cell, or field (P0010003), to sum. May be repeated. Default: all.")
+        list[str] | None,
+        typer.Option(help="A cell, or field (P0010003), to sum. May be repeated. Default: every one of --query."),
     ] = None,
-    asked: Annotated[str, typer.Option("--query", help="The query, or table (P1), that --cell belongs to.")] = "total",
+    asked: Annotated[
+        str, typer.Option("--query", help="The query, or table (P1), to sum, or that --cell belongs to.")
+    ] = "total",
     minus: Annotated[
         str | None, typer.Option(help="Units to subtract, with commas; or the directory of an earlier release.")
     ] = None,

@@ -17,6 +17,7 @@ from topdown.config import GeographyOptions, RunConfig
 from topdown.errors import ConfigError, DataError, GeographyError, nearest
 from topdown.geography.construction import as_text, code_shown, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
+from topdown.geography.labels import places_among, without_decimals
 from topdown.machine.progress import Stages
 from topdown.pipeline.input.filling import filled
 from topdown.pipeline.memory_needed import require_memory_for_units
@@ -245,12 +246,11 @@ def rows_chosen(table: pa.Table, config: RunConfig) -> pa.Array | None:
     """Which rows of ``table`` input.where and input.leave_out choose; None for all."""
     found = None
     for name, value in config.input.where.items():
-        one = pc.fill_null(pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value), False)
+        one = pc.is_valid(places_among(as_text(table[name], f"input.where: column {shown(name)}"), [value]))
         found = one if found is None else pc.and_(found, one)
     for name, some in config.input.leave_out.items():
-        values = pa.array([some] if isinstance(some, str) else some, pa.string())
         text = pc.fill_null(as_text(table[name], f"input.leave_out: column {shown(name)}"), "")
-        one = pc.invert(pc.is_in(text, value_set=values))
+        one = pc.is_null(places_among(text, [some] if isinstance(some, str) else some))
         found = one if found is None else pc.and_(found, one)
     return found
 
@@ -262,8 +262,7 @@ def as_said(table: pa.Table, config: RunConfig) -> pa.Table:
     table_input = config.input
     for name, width in table_input.pad_zeros.items():
         if name in table.column_names:
-            codes = as_text(table[name], f"input.pad_zeros: column {shown(name)}")
-            whole = pc.replace_substring_regex(codes, r"^([0-9]+)\.0+$", r"\1")  # 1001.0 is 1001
+            whole = without_decimals(as_text(table[name], f"input.pad_zeros: column {shown(name)}"))
             longest = pc.max(pc.utf8_length(whole)).as_py() or 0
             if longest > width:
                 raise DataError(
@@ -274,7 +273,7 @@ def as_said(table: pa.Table, config: RunConfig) -> pa.Table:
     for name, labels in table_input.labels.items():
         if name in table.column_names:
             text = as_text(table[name], f"input.labels: column {shown(name)}")
-            place = pc.index_in(text, value_set=pa.array(list(labels)))
+            place = places_among(text, list(labels))
             named = pa.array(list(labels.values())).take(place)
             table = _replaced(table, name, pc.if_else(pc.is_valid(place), named, text))
     counted = table_input.cells if table_input.kind.cells_are_columns else [table_input.count or ""]

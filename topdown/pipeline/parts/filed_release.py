@@ -1,4 +1,4 @@
-"""A release, and what it was made of, that lie in the files of its parts: read where they are asked for, a few at a
+"""A release and its measurements in the files of its parts. Each file is read when its numbers are needed, a few at a
 time.
 """
 
@@ -35,7 +35,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class _Block(NamedTuple):
-    """Consecutive entries in one file: the number of the first and of the last but one, and their arrays' name."""
+    """Consecutive entries in one file: the number of the first, that after the last, and the name of their arrays."""
 
     start: int
     stop: int
@@ -45,7 +45,7 @@ class _Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FiledEntries:
-    """Entries in files, as `topdown.release.whole_counts.Held` has them; whoever made them saw that they add up.
+    """Entries in files, with what `topdown.release.whole_counts.Held` has. The parts were checked when they were made.
 
     ``starts`` (nodes + 1,): the number of every node's first entry. ``blocks``: where entries are. ``sums``: finds
     those of units that are sums of the nodes, where there are such.
@@ -59,10 +59,10 @@ class FiledEntries:
     dense = None
 
     def fault(self, tree: Tree, n_cells: int) -> None:
-        """Nothing: every part was looked at when it was made."""
+        """None: every part was checked when it was made."""
 
     def at(self, units: UnitSums, n_cells: int) -> FiledEntries:
-        """As `Held` has it: what `add_up` wrote. Raises `Torn`."""
+        """The entries of ``units``, which `add_up` wrote. Raises `Torn`."""
         assert self.sums is not None  # nosec B101 # narrows a type: units are sums on a spine alone
         return self.sums(units)
 
@@ -131,7 +131,7 @@ class Summed(NamedTuple):
 
 
 def asked_sums(folder: Folder, release: Release) -> list[Summed]:
-    """What of the units that are published is to be added up of the measured units' ``release``; nothing without a
+    """The sums of measured units that are published, in runs, of a ``release`` of the measured ones; none without a
     spine."""
     if not isinstance(release.geography, SpineGeography):
         return []
@@ -158,7 +158,7 @@ def add_up(asked: Summed) -> None:
 
 
 def write_sum_starts(folder: Folder, sums: Sequence[Summed]) -> None:
-    """Number the entries of all published units from the files that `add_up` wrote, and keep that. Raises `Torn`."""
+    """Write the number of every published unit's first entry, from the files of `add_up`. Raises `Torn`."""
     for tree in dict.fromkeys(one.tree for one in sums):
         firsts = [one.first for one in sums if one.tree == tree]
         sizes = np.concatenate([held(folder.summed(tree, first))["sizes"].astype(np.int64) for first in firsts])
@@ -182,14 +182,14 @@ def _filed_sums(folder: Folder, known: Mapping[str, UnitSums], units: UnitSums) 
 
 
 def release_name(folder: Folder) -> str:
-    """What the release in ``folder`` is known by: another one that lies there later has another name."""
+    """A name for the release in ``folder``, which no other release that is written there later has."""
     return file_digest(folder.job) + file_digest(folder.starts)
 
 
 @lru_cache(maxsize=1)
 def measured_release(root: Path, name: str) -> Release:
-    """The release of the measured units that is known by ``name`` (`release_name`), whose parts are all made: who works
-    on several of its files reads its units once."""
+    """The release of the measured units called ``name`` (`release_name`), whose parts are all made. It is remembered,
+    since a worker writes several of its files."""
     folder = Folder(root)
     return filed_release(folder, Record.whole(folder), read_as_written(folder.geography))
 
@@ -204,7 +204,7 @@ def measured_as_arrays(measured: Sequence[Mapping[Query, Answers]], top: int) ->
 
 
 def filed_measurements(folder: Folder, record: Record, geography: Geography) -> Measurements:
-    """What was measured of the whole tree, as far as it is kept, in the files of its pieces; parts draw by key."""
+    """The measurements of the whole tree that are kept, read from the files of its pieces; parts draw by key."""
     plan, schema = record.its_plan, record.its_schema
     below = _nodes_of_parts(record, geography.tree)
     above = [[(folder.measured_above, nodes)] for nodes in map(geography.tree.level, range(record.level))]
@@ -280,7 +280,7 @@ def histograms_of_arrays(name: str, found: Arrays) -> list[Sparse]:
 
 
 def write_starts(folder: Folder, record: Record) -> IntArray:
-    """Number the entries of all nodes from what the parts' files say, keep that, and return it. Raises `Torn`."""
+    """The number of every node's first entry, from the parts' files; also written to ``folder``. Raises `Torn`."""
     levels = [[held(folder.top)["sizes above"]], *([] for _ in record.levels[record.level + 1 :])]
     for part in range(record.n_parts):
         found = held(folder.down(part))

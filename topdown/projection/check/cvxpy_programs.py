@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -551,11 +553,26 @@ def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: Cvx
     return np.asarray(unknown.value)
 
 
+@contextmanager
+def _nothing_printed() -> Iterator[None]:
+    """Standard output leads nowhere, also that of compiled code: HiGHS prints its name there, whatever it is asked."""
+    output, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(output, 1)
+        os.close(nowhere)
+        os.close(output)
+
+
 def _solve(program: Any, solver: str, options: dict[str, Any]) -> None:
     """``program.solve``, except that an interrupt that a solver catches, as OSQP does, is raised again."""
     own = {name: value for name, value in options.items() if name != "verbose"}
     data, chain, inverse = program.get_problem_data(solver, solver_opts=own)
-    found = chain.solve_via_data(program, data, verbose=bool(options.get("verbose")), solver_opts=own)
+    is_verbose = bool(options.get("verbose"))
+    with nullcontext() if is_verbose or solver != "HIGHS" else _nothing_printed():
+        found = chain.solve_via_data(program, data, verbose=is_verbose, solver_opts=own)
     if getattr(getattr(found, "info", None), "status", None) == "interrupted":
         raise KeyboardInterrupt
     program.unpack_results(found, chain, inverse)

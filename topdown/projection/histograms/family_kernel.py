@@ -98,6 +98,37 @@ _NOTHING = 1e-14
 """A pivot below this part of its diagonal entry counts as 0: its row follows from those before it."""
 
 
+# Sums and copies of parts of matrices are loops: numba's code for arrays is many times longer, and is compiled again in
+# every function that leads to it.
+
+
+@compiled
+def _block(matrix: Any, top: int, bottom: int, left: int, right: int) -> Any:
+    """A copy of the rows from ``top`` and the columns from ``left`` on of a matrix."""
+    found = np.empty((bottom - top, right - left))
+    for i in range(bottom - top):
+        for k in range(right - left):
+            found[i, k] = matrix[top + i, left + k]
+    return found
+
+
+@compiled
+def _add(matrix: Any, times: float, other: Any) -> None:
+    """Add ``other``, ``times`` a number, to a matrix."""
+    for i in range(len(matrix)):
+        for k in range(matrix.shape[1]):
+            matrix[i, k] += times * other[i, k]
+
+
+@compiled
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two vectors are the same."""
+    k = 0
+    while k < len(one) and one[k] == other[k]:
+        k += 1
+    return k == len(one)
+
+
 @compiled
 def factor(matrix: Any, kept: Any) -> None:
     """The Cholesky factor of a positive semidefinite matrix, in the lower triangle of its place.
@@ -107,7 +138,9 @@ def factor(matrix: Any, kept: Any) -> None:
     rest of it is loaded and stored once for all eight.
     """
     n = matrix.shape[0]
-    start, columns = np.diag(matrix).copy(), np.zeros((8, n))
+    start, columns = np.empty(n), np.zeros((8, n))
+    for i in range(n):
+        start[i] = matrix[i, i]
     for begin in range(0, n, _LARGE):
         end = min(begin + _LARGE, n)
         for first in range(begin, end, 8):
@@ -137,8 +170,10 @@ def factor(matrix: Any, kept: Any) -> None:
                     mine[k] = four - ei * e[k] - fi * f[k] - gi * g[k] - hi * h[k]
         for left in range(end, n, _LARGE):
             right = min(left + _LARGE, n)
-            own = matrix[left:right, begin:end].copy()
-            matrix[left:, left:right] -= np.dot(matrix[left:, begin:end].copy(), own.T)
+            product = np.dot(_block(matrix, left, n, begin, end), _block(matrix, left, right, begin, end).T)
+            for i in range(left, n):
+                for k in range(left, right):
+                    matrix[i, k] -= product[i - left, k - left]
 
 
 @compiled
@@ -149,19 +184,28 @@ def invert(matrix: Any) -> bool:
     n = matrix.shape[0]
     if n > _LARGE:
         half = n // 2
-        first, between = matrix[:half, :half].copy(), matrix[:half, half:].copy()
+        first, between = _block(matrix, 0, half, 0, half), _block(matrix, 0, half, half, n)
         if invert(first):
-            regression = np.dot(first, between)
-            second = matrix[half:, half:] - np.dot(between.T, regression)
+            regression, second = np.dot(first, between), _block(matrix, half, n, half, n)
+            _add(second, -1.0, np.dot(between.T, regression))
             if invert(second):
-                found, product = np.empty_like(matrix), np.dot(regression, second)
-                found[:half, :half] = first + np.dot(product, regression.T)
-                found[:half, half:] = -product
-                found[half:, :half] = -product.T
-                found[half:, half:] = second
-                probe = np.cos(np.arange(n) ** 2.0)
-                if np.abs(np.dot(matrix, np.dot(found, probe)) - probe).max() < _PROBED:
-                    matrix[:, :] = found
+                product = np.dot(regression, second)
+                _add(first, 1.0, np.dot(product, regression.T))
+                found, probe = np.empty((n, n)), np.empty(n)
+                for i in range(n):
+                    probe[i] = np.cos(float(i) ** 2)
+                    for k in range(n):
+                        if i < half:
+                            found[i, k] = first[i, k] if k < half else -product[i, k - half]
+                        else:
+                            found[i, k] = -product[k, i - half] if k < half else second[i - half, k - half]
+                again, good = np.dot(matrix, np.dot(found, probe)), True
+                for i in range(n):
+                    good = good and abs(again[i] - probe[i]) < _PROBED
+                if good:
+                    for i in range(n):
+                        for k in range(n):
+                            matrix[i, k] = found[i, k]
                     return True
         # The complement of an ill-conditioned matrix is lost in rounding; its Cholesky factor is not.
     kept = np.zeros(n, np.bool_)
@@ -183,7 +227,9 @@ def invert(matrix: Any) -> bool:
         mine[i] = 1.0
         for j in range(i + 1):
             mine[j] /= matrix[i, i]
-    matrix[:, :] = 0.0
+    for i in range(n):
+        for j in range(n):
+            matrix[i, j] = 0.0
     for k in range(0, n - 3, 4):
         one, two, three, four = other[k], other[k + 1], other[k + 2], other[k + 3]
         for i in range(k + 4):
@@ -270,29 +316,29 @@ def _updated(own: Any, index: Any, free: Any, old: Any, before: Any) -> tuple[An
         across, corner = _part(before, stays, left), _part(before, left, left)
         if not invert(corner):
             return own, False
-        rest -= np.dot(np.dot(across, corner), across.T)
+        _add(rest, -1.0, np.dot(np.dot(across, corner), across.T))
     if len(new):
         across, corner = _part(own, place, new), _part(own, new, new)
         towards = np.dot(rest, across)
-        corner -= np.dot(across.T, towards)
+        _add(corner, -1.0, np.dot(across.T, towards))
         if not invert(corner):
             return own, False
         turned = np.dot(towards, corner)
-        rest += np.dot(turned, towards.T)
-        _put(found, place, new, -turned)
-        _put(found, new, place, -turned.T)
-        _put(found, new, new, corner)
-    _put(found, place, place, rest)
+        _add(rest, 1.0, np.dot(turned, towards.T))
+        _put(found, place, new, -1.0, turned)
+        _put(found, new, place, -1.0, turned.T)
+        _put(found, new, new, 1.0, corner)
+    _put(found, place, place, 1.0, rest)
     return found, True
 
 
 @compiled
-def _put(matrix: Any, rows: Any, columns: Any, part: Any) -> None:
-    """Write ``part`` into some ``rows`` and ``columns`` of a matrix."""
+def _put(matrix: Any, rows: Any, columns: Any, times: float, part: Any) -> None:
+    """Write ``part``, ``times`` a number, into some ``rows`` and ``columns`` of a matrix."""
     for i in range(len(rows)):
         whole = matrix[rows[i]]
         for j in range(len(columns)):
-            whole[columns[j]] = part[i, j]
+            whole[columns[j]] = times * part[i, j]
 
 
 @compiled
@@ -315,7 +361,7 @@ def _refresh(information: Any, free: Any, rows: Any, side: Any, weights: Any, st
             continue
         stale[c] = False
         alike = c > 0 and which[c] == which[c - 1]
-        if alike and (free[c] == free[c - 1]).all() and (side[c] == side[c - 1]).all():
+        if alike and _equal(free[c], free[c - 1]) and _equal(side[c], side[c - 1]):
             responses[c] = responses[c - 1]
             continue
         matrix = _matrix(information, c) if held else _some_rows(information, c, free[c])
@@ -335,7 +381,7 @@ def _information(table: Any, pattern: Any) -> tuple[Any, Any, Any, Any, Any]:
     children, cells = len(table), len(pattern)
     which, count = np.empty(children, np.int64), 0
     for c in range(children):
-        if c == 0 or (table[c] != table[c - 1]).any():
+        if c == 0 or not _equal(table[c], table[c - 1]):
             count += 1
         which[c] = count - 1
     room = count if count * cells * cells <= _HELD else 1
@@ -498,7 +544,7 @@ def _couple(tied: bool, responses: Any, matrix: Any, kept: Any) -> None:
     """The `factor` of sum_c H_c, in place of ``matrix`` (cells x cells), with the pivots that are ``kept`` (cells,)."""
     if not tied:
         return
-    matrix[:, :] = 0.0
+    matrix[:] = 0.0
     for index, _, inverse, _ in responses:
         for i in range(len(index)):
             for j in range(i + 1):
@@ -549,13 +595,13 @@ def _solve_free(
     """
     children, cells = g.shape
     table, pattern = information[0], information[1]
-    x[:, :] = 0.0
+    x[:] = 0.0
     multiplier[:] = 0.0
     slope, push = np.empty(cells), np.empty(len(rows))
     change = np.empty((children, cells))
     last, last_lack = np.inf, np.inf
     for _ in range(_MOST_REFINEMENTS):
-        change[:, :] = 0.0
+        change[:] = 0.0
         lack = 0.0
         for c in range(children):
             index, own, inverse, _ = responses[c]
@@ -571,7 +617,8 @@ def _solve_free(
                 for k in responses[c][0]:
                     step[k] -= x[c, k]
             _restore_sums(responses, matrix, kept, step, change)
-            multiplier += step
+            for k in range(cells):
+                multiplier[k] += step[k]
         worst = 0.0
         for c in range(children):
             for k in responses[c][0]:
@@ -617,17 +664,20 @@ def _guess(information: Any, g: Any, total: Any, allowed: Any, free: Any) -> boo
                 break
             turned = np.dot(matrix, step)
             length = size / np.dot(step, turned)
-            mine += length * step
-            left -= length * turned
+            for k in range(cells):
+                mine[k] += length * step[k]
+                left[k] -= length * turned[k]
             towards = np.dot(inverse, left)
             last, size = size, np.dot(left, towards)
-            step = towards + size / last * step
-        missing -= mine
-    missing /= share.sum()
+            for k in range(cells):
+                step[k] = towards[k] + size / last * step[k]
+        for k in range(cells):
+            missing[k] -= mine[k]
+    whole = share.sum()
     small = _SMALL if cells < _MANY else _SMALL_OF_MANY
     for c in range(children):
         for k in range(cells):
-            found = (x[c, k] + share[c] * missing[k]) * np.sqrt(_diagonal(information, c, k))
+            found = (x[c, k] + share[c] * (missing[k] / whole)) * np.sqrt(_diagonal(information, c, k))
             free[c, k] = allowed[c, k] and found >= small
     return True
 
@@ -908,7 +958,7 @@ def solve_family(
                         missing = max(missing, abs(push[j] - others[c, j]) / weights[c] / slack)
             idle = 0 if missing < least / 2 else idle + 1
             least = min(least, missing)
-            others[:, :] = _all_pushes(x, rows, side, low, high, weights, others)
+            others = _all_pushes(x, rows, side, low, high, weights, others)
             # Where rounding keeps it from falling the certificate decides whether it is good enough.
             if missing <= 1 or (idle > _PATIENCE and missing < _NEARLY):
                 _fit_pushes(information, g, x, multiplier, rows, side, others)

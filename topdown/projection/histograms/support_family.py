@@ -5,7 +5,7 @@ the cells that the parent has, adding up to the parent in each, and not below 0.
 children have the same information P = sum of w_q A_q' A_q, and an answer to a query is the sum of its cells: P x is
 found query by query. A small family is given to the compiled kernel as a table of patterns of agreement; a large one
 is solved by a primal-dual active set whose equations are solved by conjugate gradients in the space of the free cells
-with sums of 0 (Gould, Hribar, Nocedal 2001).
+with sums of 0 (Gould, Hribar, Nocedal 2001), and where that goes in circles, by a primal one, which always ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,26 +26,31 @@ from topdown.projection.histograms.families import Family, Solved, optimality_of
 from topdown.projection.histograms.precision_matrices import Gathered
 
 if TYPE_CHECKING:  # compiled, and loaded where it is used
-    from topdown.projection.histograms.support_kernel import SupportArrays
+    from topdown.projection.histograms.support_kernel import JoinedQueries, SupportArrays
 
-DENSE_CELLS, MOST_DENSE_CELLS = 60, 3_000
-"""Families of at most so many cells are solved by the compiled kernel, whose time grows with the cube of the cells; and
-those of at most so many where conjugate gradients do not end."""
+DENSE_CELLS = 60
+"""Families of at most so many cells are solved by the compiled kernel, whose time grows with the cube of the cells."""
 
 _MOST_QUERIES = 14
 """With more queries there are too many patterns of agreement for a table of them."""
 
-_LEFT, _ROUGH, _MOST_ROUNDS = (1.0, 1e-1, 1e-3, 1e-6, 1e-11), 2, 400
-"""What is left of a round's equations, in units of the noise, stage by stage; how many of the stages are rough, since
-which cells are free depends on what is left, and the rest would change sides again; and how many rounds there are."""
+_LEFT, _ROUGH = (1.0, 1e-1, 1e-3, 1e-6, 1e-11), 2
+"""What is left of a round's equations, in units of the noise, stage by stage; and how many of the stages are rough,
+since which cells are free depends on what is left, and the rest would change sides again."""
 
-_NEAR = ((2.0, 40, _ROUGH), (3e-2, 15, _ROUGH + 1), (1e-2, _MOST_ROUNDS, _ROUGH + 1))
+_BEFORE_EXCHANGES, _MOST_EXCHANGES = 100, 1_000_000
+"""In how many rounds an active set should end, or exchanges are made; and how many rounds these are given."""
+
+_NEAR = ((2.0, 40, _ROUGH), (3e-2, 15, _ROUGH + 1), (1e-2, 100, _ROUGH + 1))
 """What sums that are to be nearly right may lack, in units of the noise, before they are held exactly; in how many
 rounds a solution should be found from there, or what is nearer is tried; and to which stage the equations are solved
 until then."""
 
 _LARGE = 200_000
 """Variables from which on it pays to try with the first of these: small families go in circles more often."""
+
+_ENTRIES_OF_ANSWER = 8
+"""Queries are joined in large families where their joint answers have so many of a child's cells each."""
 
 _SLOWLY, _HEAVY, _MOST_MOVES = 0.8, 4.0, 40
 """At which part of what was lacking before the sums are made more precise; from how many times a cell's precision on
@@ -105,7 +110,8 @@ class SupportFamily:
     @cached_property
     def g(self) -> FloatArray:
         """The linear term (children x cells)."""
-        found = self.single * self.own.astype(np.float64)
+        # In C order, as all that compiled code takes: another order would be compiled once more.
+        found = self.single * self.own.astype(np.float64, order="C")
         for answers, said, weight in zip(self.answers, self.said, self.precision.tolist(), strict=True):
             found += weight * said[:, answers]
         return found
@@ -121,22 +127,52 @@ class SupportFamily:
 
         children, cells = x.shape
         every, found = np.tile(np.arange(cells, dtype=np.int32), children), np.empty(x.size)
-        starts = cells * np.arange(children + 1)
-        apply_queries(
-            np.ascontiguousarray(x).reshape(-1), starts, every, *self._by_cell, self.precision, self.single, found
-        )
+        starts, flat = cells * np.arange(children + 1), np.ascontiguousarray(x).reshape(-1)
+        apply_queries(self._queries, self.single, flat, starts, every, found)
         return found.reshape(x.shape)
+
+    def nearest(self, x: FloatArray) -> FloatArray:
+        """The nearest to ``x`` (children x cells) that is not below 0 and 0 where a child can have no records, with the
+        children's sums; at a root, with the sums of its groups, if they are known."""
+        if self.total is not None:
+            return _on_simplices(np.where(self.allowed, x, -np.inf), self.total)
+        if self.held is None:
+            return np.where(self.allowed, np.maximum(x, 0.0), 0.0)
+        found, group = np.zeros(x.shape), np.where(self.allowed[0], self.held.group, -1)
+        order = np.argsort(group, kind="stable")
+        for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+            if group[members[0]] >= 0:
+                sums = self.held.sums[:, group[members[0]]]
+                found[0, members] = _on_simplices(x[0, members][:, None], sums)[:, 0]
+        return found
 
     @cached_property
     def _sizes(self) -> IntArray:
         return np.array([said.shape[1] for said in self.said], np.int64)
 
     @cached_property
-    def _by_cell(self) -> tuple[npt.NDArray[np.int32], IntArray]:
-        """The answers (cells x queries) among those of all queries, which begin there (queries + 1,): what is added up
-        for a cell is close together in memory."""
-        begins = np.concatenate([[0], np.cumsum(self._sizes)])
-        return np.ascontiguousarray((self.answers + begins[:-1, None]).T.astype(np.int32)), begins
+    def _queries(self) -> JoinedQueries:
+        """The queries, in sets whose joint answers are few beside a child's cells where the family is large."""
+        from topdown.projection.histograms.support_kernel import JoinedQueries
+
+        sets, joint = [[query] for query in range(len(self.answers))], list(self.answers)
+        if self.own.size > _LARGE:
+            records = np.inf if self.total is None else self.total.sum() / len(self.own)
+            sets, joint = _joined(self.answers, self._sizes, int(min(len(self.cells), records) / _ENTRIES_OF_ANSWER))
+        ends = np.cumsum([0, *(int(one.max(initial=-1)) + 1 for one in joint)])
+        several = [members for members in sets if len(members) > 1]
+        most, firsts = max(map(len, several), default=0), np.cumsum(self._sizes) - self._sizes
+        within, each, at = [np.zeros((0, most), np.int64)], np.zeros((len(sets), most)), np.full(len(sets), -1)
+        weights = np.array([self.precision[members[0]] if len(members) == 1 else 1.0 for members in sets])
+        for number, members in enumerate(sets):
+            if len(members) > 1:
+                one = np.full((ends[number + 1] - ends[number], most), self._sizes.sum())  # no answer
+                for place, query in enumerate(members):
+                    one[joint[number], place] = self.answers[query] + firsts[query]
+                at[number], each[number, : len(members)] = sum(map(len, within)), self.precision[members]
+                within.append(one)
+        answers = np.ascontiguousarray((np.stack(joint) + ends[:-1, None]).T.astype(np.int32))
+        return JoinedQueries(answers, ends, weights, at, np.concatenate(within), each)
 
     @cached_property
     def _coarse(self) -> Coarse | None:
@@ -153,22 +189,25 @@ class SupportFamily:
         """The family for compiled code; with ``precise`` the held sums are answers of this precision."""
         from topdown.projection.histograms.support_kernel import SupportArrays
 
-        (answers, begins), weights, held, coarse = self._by_cell, self.precision, self.held, self._coarse
+        queries, held, coarse, diagonal = self._queries, self.held, self._coarse, self.diagonal
         if held is not None and precise is not None:
-            answers = np.concatenate([answers, (held.group[:, None] + begins[-1]).astype(np.int32)], axis=1)
-            begins, weights = np.append(begins, begins[-1] + held.sums.shape[1]), np.append(weights, precise)
-            held = None
+            begin = queries.begins[-1]
+            queries = queries._replace(
+                answers=np.concatenate([queries.answers, (held.group[:, None] + begin).astype(np.int32)], axis=1),
+                begins=np.append(queries.begins, begin + held.sums.shape[1]),
+                weights=np.append(queries.weights, precise),
+                at=np.append(queries.at, -1),
+                each=np.concatenate([queries.each, np.zeros((1, queries.each.shape[1]))]),
+            )
+            held, diagonal = None, diagonal + precise
         coarse = coarse or Coarse(np.zeros((0, len(self.cells)), np.int32), np.zeros(0), 1.0)
         group = np.zeros(len(self.cells), np.int64) if held is None else held.group.astype(np.int64)
         sums = np.zeros((len(self.own), 0)) if held is None else np.require(held.sums, requirements=["C", "W"])
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(sums.shape[1] + 1))
         total = np.zeros(0) if self.total is None else np.require(self.total, requirements=["C", "W"])
-        diagonal = float(self.single + weights.sum())
-        return SupportArrays(
-            answers, begins, weights, self.single, diagonal, self.total is not None, total, group, sums, order, bounds,
-            *coarse,
-        )  # fmt: skip
+        tied = self.total is not None
+        return SupportArrays(queries, self.single, diagonal, tied, total, group, sums, order, bounds, *coarse)
 
     def program(self) -> Family:
         """The program with its matrix, as a table of patterns."""
@@ -190,10 +229,10 @@ class SupportFamily:
     def allowed(self) -> npt.NDArray[np.bool_]:
         """The cells (children x cells) in which a child can have records."""
         if self.possible is not None:
-            return self.possible
+            return np.ascontiguousarray(self.possible)
         if self.held is None:
             return np.ones((len(self.own), len(self.cells)), np.bool_)
-        return np.asarray(self.held.sums[:, self.held.group] > 0)
+        return np.ascontiguousarray(self.held.sums[:, self.held.group] > 0)
 
     def _rows(self) -> Rows:
         if self.held is None:
@@ -206,18 +245,12 @@ class SupportFamily:
     def solve(self) -> tuple[Solved, Residuals]:
         """The solution and its residuals. Raises `ProjectionError` where it is not found."""
         size = len(self.cells)
-        tabled = len(self.precision) <= _MOST_QUERIES
         if self.total is not None and len(self.own) == 1:
             solved = self._only_child(self.total)
-        elif tabled and size <= DENSE_CELLS:
+        elif len(self.precision) <= _MOST_QUERIES and size <= DENSE_CELLS:
             solved = solve_compiled(self.program())
         else:
-            try:
-                solved = solve_by_gradients(self)
-            except ProjectionError:
-                if not tabled or size > MOST_DENSE_CELLS:
-                    raise
-                solved = solve_compiled(self.program())
+            solved = solve_by_gradients(self)
         return solved, self.check(solved)
 
     def _only_child(self, total: FloatArray) -> Solved:
@@ -250,19 +283,41 @@ class SupportFamily:
         return found._replace(gap=np.maximum(found.gap, missed))
 
 
+def _joined(
+    answers: npt.NDArray[np.int32], sizes: IntArray, most: int
+) -> tuple[list[list[int]], list[npt.NDArray[np.integer[Any]]]]:
+    """Sets of queries with at most so many joint answers, beside those that are alone, and the number of every cell's
+    joint answer in each (cells,)."""
+    sets: list[list[int]] = []
+    joint: list[npt.NDArray[np.integer[Any]]] = []
+    for query in np.argsort(sizes, kind="stable").tolist():
+        larger = []
+        for number, one in enumerate(joint):
+            if one.max(initial=0) < most:
+                both = np.unique(one * int(sizes[query]) + answers[query], return_inverse=True)[1].reshape(-1)
+                larger.append((int(both.max(initial=0)), number, both))
+        size, number, both = min(larger, default=(most, 0, answers[query]), key=lambda found: found[0])
+        if size < most:
+            sets[number].append(query)
+            joint[number] = both
+        else:
+            sets.append([query])
+            joint.append(answers[query])
+    return sets, joint
+
+
 def solve_by_gradients(family: SupportFamily) -> Solved:
     """The solution of a family's program by an active set, its equations by conjugate gradients. Raises
     `ProjectionError` where it does not end."""
     exact, g = family.arrays(), family.g
     if family.held is None or family.total is None:
-        return _active_set(exact, g, family, _begin(family), range(len(_LEFT)))
-    failed = ProjectionError("a family's program was not solved")
-    for x, rounds in _nearer(family, family.held):
-        try:
-            return _active_set(exact, g, family, x, range(_ROUGH, len(_LEFT)), rounds)
-        except ProjectionError as error:
-            failed = error
-    raise failed
+        found = _active_set(exact, g, family, _begin(family), range(len(_LEFT)), _BEFORE_EXCHANGES)
+    else:
+        for x, rounds in _nearer(family, family.held):
+            found = _active_set(exact, g, family, x, range(_ROUGH, len(_LEFT)), rounds)
+            if found.rounds:
+                break
+    return found if found.rounds else solve_by_exchanges(family, found.x)
 
 
 def _nearer(family: SupportFamily, held: HeldSums) -> Iterator[tuple[FloatArray, int]]:
@@ -275,20 +330,17 @@ def _nearer(family: SupportFamily, held: HeldSums) -> Iterator[tuple[FloatArray,
     """
     x, g, multipliers = _begin(family), family.g, np.zeros(held.sums.shape)
     last, momentum, exact = multipliers, 1.0, False
-    precise, heavier, before = family.diagonal, 2.0, np.inf
+    precise, before = family.diagonal, np.inf
     arrays, wanted = family.arrays(precise), 0 if family.own.size > _LARGE else 1
     for step in range(_MOST_MOVES):
         near, rounds, stages = _NEAR[wanted]
         stages = max(stages, _ROUGH + exact)
-        try:
-            said = g + (precise * held.sums + multipliers)[:, held.group]
-            x = _active_set(arrays, said, family, x, range(min(step, 1), stages)).x
-        except ProjectionError:
-            if heavier == 1:
-                raise
-            precise, heavier = family.diagonal, 1.0  # it goes in circles: back to where it did not
-            arrays = family.arrays(precise)
-            continue
+        said = g + (precise * held.sums + multipliers)[:, held.group]
+        found = _active_set(arrays, said, family, x, range(min(step, 1), stages), _BEFORE_EXCHANGES)
+        x = found.x
+        if not found.rounds:
+            yield x, _NEAR[1][1]
+            return
         lacks = np.where(held.sums > 0, held.sums - held.of(x), 0.0)
         worst = float(np.abs(lacks).max(initial=0.0)) * np.sqrt(family.diagonal)
         if worst <= near:
@@ -299,43 +351,67 @@ def _nearer(family: SupportFamily, held: HeldSums) -> Iterator[tuple[FloatArray,
         moved, faster = multipliers + precise * lacks, (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         multipliers, last, momentum = moved + (momentum - 1) / faster * (moved - last), moved, faster
         if worst > _SLOWLY * before:
-            precise *= heavier
+            precise *= 2.0
             exact = precise > _HEAVY * family.diagonal
             arrays = family.arrays(precise)
         before = worst
-    yield x, _MOST_ROUNDS  # as near as it was possible
+    yield x, _BEFORE_EXCHANGES  # as near as it was possible
 
 
 def _active_set(
-    arrays: SupportArrays, g: FloatArray, family: SupportFamily, x: FloatArray, stages: range, most: int = _MOST_ROUNDS
+    arrays: SupportArrays, g: FloatArray, family: SupportFamily, x: FloatArray, stages: range, most: int
 ) -> Solved:
-    """The solution of the equations of the last of the ``stages``, sought from ``x`` on. Raises `ProjectionError` where
-    it is not found in so many rounds."""
+    """The solution of the equations of the last of the ``stages``, sought from ``x`` on; where it is not found in so
+    many rounds, it has no ``rounds``, and an x that may be below 0."""
     from topdown.projection.histograms.support_kernel import solve_active_set
 
-    found, of_cell = x.copy(), np.zeros(len(family.cells))
-    of_group = np.zeros(arrays.sums.shape)
+    found, of_cell, of_group = x.copy(), np.zeros(len(family.cells)), np.zeros(arrays.sums.shape)
     left, rough = np.array(_LEFT[stages.start : stages.stop]), _ROUGH - stages.start
     rounds = solve_active_set(arrays, found, g, family.allowed, left, rough, most, of_cell, of_group)
+    return Solved(without_rounding(found, family.total) if rounds else found, of_cell, of_group, rounds)
+
+
+def solve_by_exchanges(family: SupportFamily, x: FloatArray) -> Solved:
+    """The solution, sought from near ``x`` (children x cells) on, where an active set goes round in circles. Raises
+    `ProjectionError` where that takes too many rounds."""
+    from topdown.projection.histograms.support_kernel import solve_descending
+
+    found, left, arrays = family.nearest(x), np.array(_LEFT[_ROUGH:]), family.arrays()
+    if family.total is not None and family.held is not None:
+        found = _with_held(found, family.held)
+    of_cell, of_group = np.zeros(len(family.cells)), np.zeros(arrays.sums.shape)
+    rounds = solve_descending(arrays, found, family.g, family.allowed, left, _MOST_EXCHANGES, of_cell, of_group)
     if not rounds:
-        raise ProjectionError(f"a family's program was not solved in {most} rounds")
+        raise ProjectionError(f"a family's program was not solved in {_MOST_EXCHANGES:,} rounds")
     return Solved(without_rounding(found, family.total), of_cell, of_group, rounds)
+
+
+def _with_held(x: FloatArray, held: HeldSums) -> FloatArray:
+    """``x`` (children x cells), which adds up to the parent and is not below 0, with the ``held`` sums: what some
+    children have too much in a group goes to those that lack it, of few cells each."""
+    x, given = x.copy(), held.of(x)
+    keeps = np.minimum(held.sums / np.where(given > 0, given, 1.0), 1.0)
+    left = (x * (1 - keeps[:, held.group])).sum(axis=0)
+    x *= keeps[:, held.group]
+    lacks = np.maximum(held.sums - held.of(x), 0.0)
+    for group in np.flatnonzero(lacks.any(axis=0) & (np.bincount(held.group, left, held.sums.shape[1]) > 0)):
+        # The parts of a line that begin where a child or a cell does.
+        cells, children = np.flatnonzero((held.group == group) & (left > 0)), np.flatnonzero(lacks[:, group])
+        ends = np.cumsum(left[cells]), np.cumsum(lacks[children, group])
+        points = np.union1d(*ends)
+        middle = (points + np.concatenate([[0.0], points[:-1]])) / 2
+        cell, child = (np.minimum(np.searchsorted(end, middle), len(end) - 1) for end in ends)
+        np.add.at(x, (children[child], cells[cell]), np.diff(points, prepend=0.0))
+    return x
 
 
 def _begin(family: SupportFamily) -> FloatArray:
     """Where the search begins: what was measured of the cells themselves, alone, made to add up over the children, at a
     root over the cells of every group."""
-    total, held, own = family.total, family.held, family.own
-    if total is not None:
-        return _on_simplices(np.where(family.allowed, own, -np.inf), total)
-    if held is None:
+    own = family.own.astype(np.float64)
+    if family.total is None and family.held is None:
         return np.where(own * np.sqrt(family.single) > 1, own, 0.0)
-    found = np.empty(own.shape)
-    order = np.argsort(held.group, kind="stable")
-    for members in np.split(order, np.cumsum(np.bincount(held.group))[:-1]):
-        sums = held.sums[:, held.group[members[0]]]
-        found[0, members] = _on_simplices(own[0, members][:, None].astype(np.float64), sums)[:, 0]
-    return found
+    return family.nearest(own)
 
 
 def _on_simplices(given: FloatArray, total: FloatArray) -> FloatArray:

@@ -1,5 +1,6 @@
 """The active set of a family on its support, compiled: which cells are free, and the equations on them by conjugate
-gradients in the space of the directions along which no sum that is known changes (Gould, Hribar, Nocedal 2001).
+gradients in the space of the directions along which no sum that is known changes (Gould, Hribar, Nocedal 2001). It is
+found by rounds in which all that is wrong changes sides, or where these go in circles, by steps that only go down.
 
 Nothing is a matrix over the cells, and what is free is held as *entries*, child after child, each a cell: most cells of
 most children are 0.
@@ -25,23 +26,43 @@ _HARDLY_ANY, _LOST, _PATIENCE, _SOME = 0.01, 1e-15, 10, 0.3
 progress only some of the cells with a wrong sign change sides, and which part of them."""
 
 _MOST_STEPS, _MOST_REFINEMENTS = 2000, 5
+
+_MOST_OPENED = 1024
+"""How many cells become free at once, at most, in `solve_descending`."""
+
+
 _FACTOR, _STEP = np.uint64(6364136223846793005), np.uint64(1442695040888963407)
 
 
-class SupportArrays(NamedTuple):
-    """A family, for compiled code.
+class JoinedQueries(NamedTuple):
+    """Queries in sets: cells that have the same answer in all queries of a set are added up once, as a joint answer.
 
-    ``answers`` (cells x queries): the answers of every cell among those of all queries, which begin at ``begins``
-    (queries + 1,), with the queries' ``weights``; ``single``, the weight of the cells themselves, and ``diagonal``, of
-    P. ``total`` (cells,): the children's sums, where they are ``tied``. ``group`` (cells,): of every cell, with the
-    ``sums`` (children x groups) of its cells, which are known where there are groups; ``by_group`` (cells,), the cells
-    by group, whose groups begin at ``bounds`` (groups + 1,) among them. ``coarse`` (coarse queries x cells), ``roots``
-    and ``coarse_diagonal``: as `coarse_inverse` takes them; no rows where there are none.
+    ``answers`` (cells x sets): the joint answers of every cell among those of all sets, which begin at ``begins`` (sets
+    + 1,). A set of one query has its answers, and the query's weight in ``weights`` (sets,). Of a set of several, whose
+    weight is 1, the joint answers begin ``at`` (sets,) a row of ``within`` (rows x most queries), which has their
+    answers among those of all such queries, and the queries' weights are in ``each`` (sets x most queries), 0 beyond
+    them; of a set of one, -1.
     """
 
     answers: Any
     begins: Any
     weights: Any
+    at: Any
+    within: Any
+    each: Any
+
+
+class SupportArrays(NamedTuple):
+    """A family, for compiled code.
+
+    ``queries``: what was measured beside the cells; ``single``, the weight of the cells themselves, and ``diagonal``,
+    of P. ``total`` (cells,): the children's sums, where they are ``tied``. ``group`` (cells,): of every cell, with the
+    ``sums`` (children x groups) of its cells, which are known where there are groups; ``by_group`` (cells,), the cells
+    by group, whose groups begin at ``bounds`` (groups + 1,) among them. ``coarse`` (coarse queries x cells), ``roots``
+    and ``coarse_diagonal``: as `coarse_inverse` takes them; no rows where there are none.
+    """
+
+    queries: JoinedQueries
     single: float
     diagonal: float
     tied: bool
@@ -56,41 +77,50 @@ class SupportArrays(NamedTuple):
 
 
 @compiled
-def apply_queries(
-    x: Any, starts: Any, cells: Any, answers: Any, begins: Any, weights: Any, single: float, into: Any
-) -> None:
+def apply_queries(queries: Any, single: float, x: Any, starts: Any, cells: Any, into: Any) -> None:
     """``into`` = P ``x`` (entries,): ``single`` x, and of every query its weight times the sum over the entries of the
     same child that count in the same answer.
 
-    ``starts`` (children + 1,): where the entries of every child begin; ``cells`` (entries,): the cell of each;
-    ``answers`` (cells x queries): its answers, among those of all queries, which begin at ``begins`` (queries + 1,).
+    ``starts`` (children + 1,): where the entries of every child begin; ``cells`` (entries,): the cell of each.
     """
-    apply_elsewhere(x, starts, cells, answers, begins, weights, starts, cells, into)
+    apply_elsewhere(queries, x, starts, cells, starts, cells, into)
     for e in range(len(x)):
         into[e] += single * x[e]
 
 
 @compiled
-def apply_elsewhere(
-    x: Any, starts: Any, cells: Any, answers: Any, begins: Any, weights: Any, there: Any, others: Any, into: Any
-) -> None:
+def apply_elsewhere(queries: Any, x: Any, starts: Any, cells: Any, there: Any, others: Any, into: Any) -> None:
     """As `apply_queries`, without what the cells say of themselves: ``into`` (other entries,), at the entries of the
     cells ``others``, of which those of every child begin ``there`` (children + 1,)."""
-    sums, queries = np.zeros(begins[-1]), len(weights)
+    answers, begins, weights, at, within, each = queries
+    sums, parts, sets = np.zeros(begins[-1]), np.zeros(within.max() + 1 if within.size > 0 else 0), len(weights)
     for c in range(len(starts) - 1):
-        for q in range(queries):
-            if begins[q + 1] - begins[q] < 2 * (there[c + 1] - there[c]):
+        for q in range(sets):
+            if at[q] >= 0 or begins[q + 1] - begins[q] < 2 * (there[c + 1] - there[c]):
                 sums[begins[q] : begins[q + 1]] = 0.0
             else:
                 for e in range(there[c], there[c + 1]):
                     sums[answers[others[e], q]] = 0.0
         for e in range(starts[c], starts[c + 1]):
             own, value = answers[cells[e]], x[e]
-            for q in range(queries):
+            for q in range(sets):
                 sums[own[q]] += value
+        for q in range(sets):
+            if at[q] < 0:
+                continue
+            row = at[q] - begins[q]
+            parts[:] = 0.0
+            for j in range(begins[q], begins[q + 1]):
+                if sums[j] != 0:
+                    for k in range(each.shape[1]):
+                        parts[within[row + j, k]] += sums[j]
+            for j in range(begins[q], begins[q + 1]):
+                sums[j] = 0.0
+                for k in range(each.shape[1]):
+                    sums[j] += each[q, k] * parts[within[row + j, k]]
         for e in range(there[c], there[c + 1]):
             own, found = answers[others[e]], 0.0
-            for q in range(queries):
+            for q in range(sets):
                 found += weights[q] * sums[own[q]]
             into[e] = found
 
@@ -176,10 +206,9 @@ class Space(NamedTuple):
 
 
 @compiled
-def _space(family: Any, free: Any) -> Any:
-    """The `Space` of the entries that are ``free``."""
-    starts, row, cell = _entries(free)
-    children, groups, nothing = len(free), family.sums.shape[1], np.zeros(0, np.int64)
+def _space(family: Any, starts: Any, row: Any, cell: Any) -> Any:
+    """The `Space` of the free entries, as `_entries` gives them."""
+    children, groups, nothing = len(starts) - 1, family.sums.shape[1], np.zeros(0, np.int64)
     both = family.tied and groups > 0
     sum_of = cell if family.tied else family.group[cell].astype(np.int32) if groups > 0 else np.zeros(0, np.int32)
     count = np.zeros(len(family.total) if family.tied else groups, np.int64)
@@ -247,10 +276,10 @@ def _onto(family: Any, space: Any, x: Any, known: bool, of_cell: Any, of_group: 
         if len(count) == 0:
             return
         shift = np.zeros(len(count))
-        if known and family.tied:
-            shift[:] = family.total
-        elif known:
-            shift[:] = family.sums[0]
+        if known:
+            sums = family.total if family.tied else family.sums[0]
+            for k in range(len(count)):
+                shift[k] = sums[k]
         for e in range(len(x)):
             shift[sum_of[e]] -= x[e]
         for k in range(len(count)):
@@ -301,8 +330,7 @@ def _impossible(family: Any, space: Any, x: Any, lost: Any) -> bool:
     ``x`` would have them if they could."""
     row, cell = space.row, space.cell
     children, groups = family.sums.shape
-    answers, by_cell = family.sums.copy(), np.zeros(len(family.total))
-    by_cell[:] = family.total
+    answers, by_cell = family.sums.copy(), family.total.copy()
     for e in range(len(x)):
         answers[row[e], family.group[cell[e]]] -= x[e]
         if family.tied:
@@ -321,16 +349,49 @@ def _impossible(family: Any, space: Any, x: Any, lost: Any) -> bool:
     return some
 
 
+class Search(NamedTuple):
+    """What is known of a solution that is sought: ``x``, with the linear term ``g``, the cells ``allowed`` to have
+    records, those that are ``free``, and those that go ``around`` a cycle of `_shift_multipliers`, all (children x
+    cells); the multipliers of the sums over the children, ``of_cell`` (cells,), and of the groups, ``of_group``
+    (children x groups); and of the entries that are allowed, ``starts``, ``row`` and ``cell`` as of `_entries`, what
+    each ``lacks``, as `_find_wrong` says it.
+    """
+
+    x: Any
+    g: Any
+    allowed: Any
+    free: Any
+    around: Any
+    of_cell: Any
+    of_group: Any
+    starts: Any
+    row: Any
+    cell: Any
+    lacks: Any
+
+
 @compiled
-def _shift_multipliers(family: Any, slope: Any, free: Any, allowed: Any, of_cell: Any, of_group: Any) -> None:
-    """Shift the multipliers ``of_cell`` (cells,) and ``of_group`` (children x groups), where the free cells leave them
-    open, so that no ``slope`` (children x cells) of an ``allowed`` cell that is not ``free`` is below them.
+def _search(x: Any, g: Any, allowed: Any, of_cell: Any, of_group: Any) -> Any:
+    """The `Search` from ``x`` on."""
+    starts, row, cell = _entries(allowed)
+    around = np.zeros(x.shape, np.bool_)
+    return Search(x, g, allowed, allowed & (x > 0), around, of_cell, of_group, starts, row, cell, np.empty(len(cell)))
+
+
+@compiled
+def _shift_multipliers(family: Any, search: Any, slope: Any) -> None:
+    """Shift the multipliers, where the free cells leave them open, so that no ``slope`` (children x cells) of an
+    allowed cell that is not free is below them.
 
     The children and cells of a group that free cells connect are one part, in which all a_k may rise by as much as
     all b_c fall. Rises t with t(part of k) - t(part of c) <= slope - a_k - b_c are found as shortest paths (Bellman
-    1958); where there are none, since a cycle of cells would lower the objective, some slopes stay below.
+    1958); where there are none, since a cycle of cells would lower the objective, some slopes stay below, and the cells
+    of one such cycle of every group are marked as going ``around``.
     """
-    children = len(free)
+    free, of_cell, of_group, around, children = (
+        search.free, search.of_cell, search.of_group, search.around, len(search.free)
+    )  # fmt: skip
+    around[:] = False
     for g in range(len(family.bounds) - 1):
         own = family.by_group[family.bounds[g] : family.bounds[g + 1]]
         part = np.arange(children + len(own))
@@ -347,24 +408,31 @@ def _shift_multipliers(family: Any, slope: Any, free: Any, allowed: Any, of_cell
                     part[max(one, other)] = min(one, other)
         for node in range(len(part)):
             part[node] = part[part[node]]  # a part's number is its least, and lower ones are done
-        rise = np.zeros(len(part))
+        rise, before = np.zeros(len(part)), np.full(len(part), -1)  # the part from which a rise came
+        through = np.zeros((len(part), 2), np.int64)  # and the child and the cell
         for _ in range(children):
-            changed = False
+            changed = -1
             for i in range(len(own)):
                 k, mine = own[i], part[children + i]
                 for c in range(children):
                     theirs = part[c]
-                    if mine != theirs and allowed[c, k] and not free[c, k]:
+                    if mine != theirs and search.allowed[c, k] and not free[c, k]:
                         most = rise[theirs] + slope[c, k] - of_cell[k] - of_group[c, g]
                         if rise[mine] > most + _NOTHING * abs(slope[c, k]):
-                            rise[mine] = most
-                            changed = True
-            if not changed:
+                            rise[mine], before[mine] = most, theirs
+                            through[mine, 0], through[mine, 1] = c, k
+                            changed = mine
+            if changed < 0:
                 break
         for i in range(len(own)):
             of_cell[own[i]] += rise[part[children + i]]
         for c in range(children):
             of_group[c, g] -= rise[part[c]]
+        for _ in range(children):  # what still changed is on a cycle, or was reached from one
+            changed = before[changed] if changed >= 0 else -1
+        while changed >= 0 and not around[through[changed, 0], through[changed, 1]]:
+            around[through[changed, 0], through[changed, 1]] = True
+            changed = before[changed]
 
 
 # -- the active set ---------------------------------------------------------------------------------------------------
@@ -387,7 +455,7 @@ def _largest(vector: Any) -> float:
 
 
 @compiled
-def _equations(family: Any, space: Any, g: Any, x: Any, enough: float) -> None:
+def _equations(family: Any, space: Any, g: Any, x: Any, enough: float, within: bool) -> None:
     """The minimum over the free cells with the sums that are known, from the entries ``x`` on, which have them, to a
     residual of ``enough``; ``g`` (entries,), the linear term."""
     starts, cells = space.starts, space.cell
@@ -396,28 +464,32 @@ def _equations(family: Any, space: Any, g: Any, x: Any, enough: float) -> None:
     inverse = np.empty((answers, answers))
     if answers > 0:
         coarse_inverse(cells, family.coarse, family.roots, family.coarse_diagonal, inverse)
-    lacks, turned, nearly = np.empty(len(x)), np.empty(len(x)), np.empty(len(x))
-    steps = 0
+    lacks, turned = np.empty(len(x)), np.empty(len(x))
+    nearly, steps = lacks if answers == 0 else np.empty(len(x)), 0
     for _ in range(_MOST_REFINEMENTS):  # afresh, since the steps' rounding adds up
-        apply_queries(x, starts, cells, family.answers, family.begins, family.weights, family.single, lacks)
+        apply_queries(family.queries, family.single, x, starts, cells, lacks)
         for e in range(len(x)):
             lacks[e] = g[e] - lacks[e]
         for _ in range(2):  # the second time what rounding left
             _onto(family, space, lacks, False, of_cell, of_group)
         if _largest(lacks) <= enough:
             break
-        nearly[:] = lacks
         if answers > 0:
             coarse_solve(lacks, cells, family.coarse, family.roots, family.coarse_diagonal, inverse, nearly)
         towards, size = nearly.copy(), _product(lacks, nearly)
         while _largest(lacks) > enough and steps < _MOST_STEPS:
-            apply_queries(towards, starts, cells, family.answers, family.begins, family.weights, family.single, turned)
+            apply_queries(family.queries, family.single, towards, starts, cells, turned)
             length = size / _product(towards, turned)
             for e in range(len(x)):
                 x[e] += length * towards[e]
                 lacks[e] -= length * turned[e]
+            if within:
+                low = 0.0
+                for e in range(len(x)):
+                    low = min(low, x[e])
+                if low < -ROUNDING * _largest(x):
+                    return
             _onto(family, space, lacks, False, of_cell, of_group)
-            nearly[:] = lacks
             if answers > 0:
                 coarse_solve(lacks, cells, family.coarse, family.roots, family.coarse_diagonal, inverse, nearly)
             last = size
@@ -425,6 +497,53 @@ def _equations(family: Any, space: Any, g: Any, x: Any, enough: float) -> None:
             for e in range(len(x)):
                 towards[e] = nearly[e] + size / last * towards[e]
             steps += 1
+
+
+@compiled
+def _taken(table: Any, space: Any) -> Any:
+    """The entries of the free cells of ``table`` (children x cells)."""
+    found = np.empty(len(space.row))
+    for e in range(len(found)):
+        found[e] = table[space.row[e], space.cell[e]]
+    return found
+
+
+@compiled
+def _find_wrong(family: Any, search: Any, space: Any, found: Any, left: float) -> int:
+    """How many of the allowed entries are on the wrong side, and what each lacks, in the slope's units, 0 where it is
+    right: a free one is below 0, any other would lower the objective. The multipliers are found, too.
+
+    ``found``: the entries of the solution of the equations of the ``space``, to ``left``.
+    """
+    x, g, free, of_cell, of_group = search.x, search.g, search.free, search.of_cell, search.of_group
+    starts, row, cell, lacks = search.starts, search.row, search.cell, search.lacks
+    groups, unit = family.sums.shape[1], np.sqrt(family.diagonal)
+    slopes, slope = np.empty(len(cell)), np.zeros(x.shape)
+    apply_elsewhere(family.queries, found, space.starts, space.cell, starts, cell, slopes)
+    for e in range(len(cell)):
+        slope[row[e], cell[e]] = slopes[e] + family.single * x[row[e], cell[e]] - g[row[e], cell[e]]
+    pushed = -_taken(slope, space)
+    of_cell[:] = 0.0
+    of_group[:] = 0.0
+    for _ in range(2):  # the second time what rounding left
+        _onto(family, space, pushed, False, of_cell, of_group)
+    if family.tied and groups > 0:
+        _shift_multipliers(family, search, slope)
+    slack, count = max(_SIGN, left), 0
+    for c in range(len(starts) - 1):
+        most = 0.0
+        for e in range(starts[c], starts[c + 1]):
+            most = max(most, abs(x[c, cell[e]]))
+        for e in range(starts[c], starts[c + 1]):
+            k = cell[e]
+            if free[c, k]:
+                lack, much = -x[c, k] * family.diagonal, family.diagonal * most
+            else:
+                known = of_cell[k] + (of_group[c, family.group[k]] if groups > 0 else 0.0)
+                lack, much = known - slope[c, k], abs(g[c, k]) + abs(known) + family.diagonal * most
+            lacks[e] = lack if lack > slack * unit + ROUNDING * much else 0.0
+            count += lacks[e] > 0
+    return count
 
 
 @compiled
@@ -439,67 +558,32 @@ def solve_active_set(
     what is left of a round's equations, in units of the noise: the next stage where no cell changes sides any more, in
     the first stages, which are ``rough``, where hardly any does.
     """
-    children, cells = x.shape
-    groups = family.sums.shape[1]
+    cells, groups = x.shape[1], family.sums.shape[1]
     unit, scale = np.sqrt(family.diagonal), max(1.0, np.abs(g).max())
-    free = allowed & (x > 0)
-    starts, row, cell = _entries(allowed)
-    values, slopes, slope = np.empty(len(cell)), np.empty(len(cell)), np.zeros(x.shape)
-    lost, wrong = np.zeros(groups, np.bool_), np.zeros(len(cell), np.bool_)
-    coin = np.uint64(1)
+    search = _search(x, g, allowed, of_cell, of_group)
+    free, row, cell, lacks = search.free, search.row, search.cell, search.lacks
+    lost, coin = np.zeros(groups, np.bool_), np.uint64(1)
     fewest, patience, stage = x.size + 1, _PATIENCE, 0
     for rounds in range(1, most_rounds + 1):
-        space = _space(family, free)
+        space = _space(family, *_entries(free))
         for again in range(2):
-            begun = np.empty(len(space.row))
-            for e in range(len(begun)):
-                begun[e] = x[space.row[e], space.cell[e]]
+            found = _taken(x, space)
             for _ in range(2):  # the second time what rounding left
-                _onto(family, space, begun, True, of_cell, of_group)
-            if again == 1 or groups == 0 or not _impossible(family, space, begun, lost):
+                _onto(family, space, found, True, of_cell, of_group)
+            if again == 1 or groups == 0 or not _impossible(family, space, found, lost):
                 break
             # The free cells cannot have these groups' sums: all of the groups' cells may.
             for e in range(len(cell)):
                 if lost[family.group[cell[e]]]:
                     free[row[e], cell[e]] = True
-            space = _space(family, free)
-        own = np.empty(len(begun))
-        for e in range(len(own)):
-            own[e] = g[space.row[e], space.cell[e]]
-        _equations(family, space, own, begun, left[stage] * unit + _LOST * scale)
+            space = _space(family, *_entries(free))
+        _equations(family, space, _taken(g, space), found, left[stage] * unit + _LOST * scale, False)
         x[:] = 0.0
-        for e in range(len(begun)):
-            x[space.row[e], space.cell[e]] = begun[e]
-        apply_elsewhere(
-            begun, space.starts, space.cell, family.answers, family.begins, family.weights, starts, cell, slopes
-        )
-        for e in range(len(cell)):
-            values[e] = x[row[e], cell[e]]
-            slope[row[e], cell[e]] = slopes[e] + family.single * values[e] - g[row[e], cell[e]]
-        for e in range(len(begun)):
-            begun[e] = -slope[space.row[e], space.cell[e]]
-        of_cell[:] = 0.0
-        of_group[:] = 0.0
-        for _ in range(2):
-            _onto(family, space, begun, False, of_cell, of_group)
-        if family.tied and groups > 0:
-            _shift_multipliers(family, slope, free, allowed, of_cell, of_group)
-        slack, count, n_free = max(_SIGN, left[stage]), 0, len(begun)
-        for c in range(children):
-            most = 0.0
-            for e in range(starts[c], starts[c + 1]):
-                most = max(most, abs(values[e]))
-            for e in range(starts[c], starts[c + 1]):
-                k = cell[e]
-                if free[c, k]:
-                    wrong[e] = values[e] * unit < -slack - ROUNDING * most * unit
-                else:
-                    pushed = of_cell[k] + (of_group[c, family.group[k]] if groups > 0 else 0.0)
-                    terms = abs(g[c, k]) + abs(pushed) + family.diagonal * most
-                    wrong[e] = slope[c, k] - pushed < -slack * unit - ROUNDING * terms
-                count += wrong[e]
+        for e in range(len(found)):
+            x[space.row[e], space.cell[e]] = found[e]
+        count = _find_wrong(family, search, space, found, left[stage])
         some = False
-        if count == 0 or (stage < rough and count <= _HARDLY_ANY * n_free):
+        if count == 0 or (stage < rough and count <= _HARDLY_ANY * len(found)):
             if stage == len(left) - 1:
                 return rounds
             stage, fewest, patience = stage + 1, x.size + 1, _PATIENCE
@@ -511,14 +595,87 @@ def solve_active_set(
             # No progress, as where known sums leave multipliers open: only some change, others in every round.
             some = True
         for e in range(len(cell)):
-            if wrong[e]:
+            if lacks[e] > 0:
                 coin = coin * _FACTOR + _STEP  # a linear congruential generator (Knuth)
                 if not some or coin >> np.uint64(32) < _SOME * 2.0**32:
                     free[row[e], cell[e]] = not free[row[e], cell[e]]
         if family.tied:
             for k in range(cells):
                 if not free[:, k].any():
-                    free[:, k] = allowed[:, k]
+                    for c in range(len(free)):
+                        free[c, k] = allowed[c, k]
+    return 0
+
+
+@compiled
+def _staying(space: Any, values: Any, stays: Any) -> Any:
+    """The entries of the ``space`` that stay free, as `_entries` gives them, and their ``values``."""
+    starts = np.zeros(len(space.starts), np.int64)
+    for e in range(len(stays)):
+        starts[space.row[e] + 1] += stays[e]
+    for c in range(len(starts) - 1):
+        starts[c + 1] += starts[c]
+    return starts, space.row[stays], space.cell[stays], values[stays]
+
+
+@compiled
+def solve_descending(
+    family: Any, x: Any, g: Any, allowed: Any, left: Any, most_rounds: int, of_cell: Any, of_group: Any
+) -> int:
+    """As `solve_active_set`, but from an ``x`` on that is not below 0 and has the sums that are known, as all later
+    ones are and have. The objective falls in every round, so that the search ends (Nocedal, Wright 2006, section
+    16.5); it takes many rounds.
+
+    A step goes as far as the first cell that gets to 0, which is no longer free. Where none does, all cells become free
+    that would lower the objective. Where the children's sums and those of groups are known, such a step may have no
+    length: then the cells of cycles become free, or half as many as before. Where not even these have one, what is left
+    is below the accuracy of the stage.
+    """
+    both = family.tied and family.sums.shape[1] > 0
+    unit, scale = np.sqrt(family.diagonal), max(1.0, np.abs(g).max())
+    search = _search(x, g, allowed, of_cell, of_group)
+    free, around, lacks = search.free, search.around, search.lacks
+    space = _space(family, *_entries(free))
+    values = _taken(x, space)
+    at_once, stage, moved, cycle = _MOST_OPENED, 0, True, False
+    for rounds in range(1, most_rounds + 1):
+        found = values.copy()
+        for _ in range(2):  # the second time what rounding left
+            _onto(family, space, found, True, of_cell, of_group)
+        _equations(family, space, _taken(g, space), found, left[stage] * unit + _LOST * scale, True)
+        nothing, length = ROUNDING * _largest(found), 1.0
+        for e in range(len(found)):
+            if found[e] < -nothing:
+                length = min(length, values[e] / (values[e] - found[e]))
+        stays = np.empty(len(found), np.bool_)
+        for e in range(len(found)):
+            reached = values[e] + length * (found[e] - values[e])
+            stays[e] = reached > nothing or (length < 1.0 and found[e] >= -nothing)
+            moved = moved or abs(reached - values[e]) > nothing
+            found[e] = max(reached, 0.0)
+        starts, row, cell, values = _staying(space, found, stays)
+        space = _space(family, starts, row, cell)
+        if length < 1.0:
+            continue
+        x[:] = 0.0
+        free[:] = False
+        for e in range(len(values)):
+            x[row[e], cell[e]], free[row[e], cell[e]] = values[e], True
+        count = _find_wrong(family, search, space, values, left[stage])
+        at_once = min(max(1, 2 * at_once), _MOST_OPENED, count) if moved else at_once // 2
+        ends = cycle and not moved
+        cycle = bool(both and not moved and around.any())
+        if count == 0 or ends or (at_once == 0 and not cycle):
+            if stage == len(left) - 1:
+                return rounds
+            stage, at_once, moved, cycle = stage + 1, _MOST_OPENED, True, False
+            continue
+        least = np.sort(lacks)[-at_once] if count > at_once else 0.0
+        for e in range(len(lacks)):
+            if around[search.row[e], search.cell[e]] if cycle else lacks[e] > 0 and lacks[e] >= least:
+                free[search.row[e], search.cell[e]] = True
+        space, moved = _space(family, *_entries(free)), False
+        values = _taken(x, space)
     return 0
 
 

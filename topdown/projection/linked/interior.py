@@ -7,13 +7,13 @@ multipliers, of which no sign is wrong, are moved to them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from topdown.errors import ProjectionError
-from topdown.geography.tree import FloatArray
+from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.histograms.families import Family, Solved, without_rounding
 
 if TYPE_CHECKING:
@@ -30,75 +30,127 @@ change sides, where the solver was not sure of them.
 _REFINEMENTS = 3
 
 
-def solve_inside(family: LinkedFamily) -> Solved:
-    """The solution, whose multipliers are not yet fitted. Raises `ProjectionError` where the solver fails."""
-    import clarabel
+class _Conditions(NamedTuple):
+    """What bounds the cells of all children, one child after the other, in units of the noise of every cell.
 
+    ``tied``: the sums over children and their values. ``rows``: each child's rows; their answers are between ``low``
+    and ``high``. ``closed``: the cells that are 0.
+    """
+
+    tied: sp.csr_array
+    total: FloatArray
+    rows: sp.csr_array
+    low: FloatArray
+    high: FloatArray
+    closed: IntArray
+
+
+class _Inside(NamedTuple):
+    """What an interior-point solver found: the cells, in units of their noise, and the multipliers of the sums, of the
+    rows and of every cell's bound 0, with its number of iterations."""
+
+    z: FloatArray
+    sums: FloatArray
+    rows: FloatArray
+    cells: FloatArray
+    iterations: int
+
+
+def solve_inside(family: LinkedFamily) -> Solved:
+    """The solution of the family's program. Raises `ProjectionError` where the solver fails."""
     program = family.dense()
-    (children, cells), rows = program.conditions.allowed.shape, sp.csr_array(program.conditions.rows)
-    information = _information(program)
-    each = sp.kron(sp.eye_array(children), rows, format="csr")
-    sums = sp.kron(np.ones((1, children)), sp.eye_array(cells), format="csr")
-    low, high = program.conditions.low.reshape(-1), program.conditions.high.reshape(-1)
-    closed = np.flatnonzero(~program.conditions.allowed.reshape(-1))
-    equal, least, most = low == high, np.isfinite(low) & (low != high), np.isfinite(high) & (low != high)
-    every, nothing = sp.eye_array(children * cells, format="csr"), np.zeros(children * cells)
-    total = np.zeros(0) if family.total is None else family.total
-    tied = sums if family.total is not None else sums[:0]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TIGHT
-    fixed = [tied, each[equal], every[closed]]
-    above = [-each[least], each[most], -every]
+    (children, cells), of_child = program.conditions.allowed.shape, sp.csr_array(program.conditions.rows)
     # In units of every cell's own noise: precisions of cells differ by many orders of magnitude.
     unit = 1 / np.sqrt(family.measured.diagonal()).reshape(-1)
     scale = sp.diags_array(unit)
-    scaled, g = sp.csr_array(scale @ information @ scale), program.known.g.reshape(-1) * unit
-    solver = clarabel.DefaultSolver(
-        sp.csc_matrix(sp.triu(scaled)),
+    information, g = sp.csr_array(scale @ _information(program) @ scale), program.known.g.reshape(-1) * unit
+    sums = sp.kron(np.ones((1, children)), sp.eye_array(cells), format="csr")
+    total = np.zeros(0) if family.total is None else family.total
+    conditions = _Conditions(
+        sp.csr_array(sums[: len(total)] @ scale),
+        total,
+        sp.csr_array(sp.kron(sp.eye_array(children), of_child) @ scale),
+        program.conditions.low.reshape(-1),
+        program.conditions.high.reshape(-1),
+        np.flatnonzero(~program.conditions.allowed.reshape(-1)),
+    )
+    inside = _from_inside(information, g, conditions)
+    strongest = np.repeat(1 / unit.reshape(children, cells).min(axis=1), of_child.shape[0])
+    z, sums_push, rows_push = _exact(information, g, conditions, inside, strongest)
+    return Solved(
+        without_rounding(np.maximum(unit * z, 0.0).reshape(children, cells), family.total),
+        np.zeros(cells) if family.total is None else sums_push,
+        rows_push.reshape(children, -1),
+        inside.iterations,
+    )
+
+
+def _from_inside(information: sp.csr_array, g: FloatArray, conditions: _Conditions) -> _Inside:
+    """The solution by Clarabel. Raises `ProjectionError` where it fails."""
+    import clarabel
+
+    low, high = conditions.low, conditions.high
+    equal, least, most = low == high, np.isfinite(low) & (low != high), np.isfinite(high) & (low != high)
+    every = sp.eye_array(len(g), format="csr")
+    fixed = [conditions.tied, conditions.rows[equal], every[conditions.closed]]
+    above = [-conditions.rows[least], conditions.rows[most], -every]
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TIGHT
+    found = clarabel.DefaultSolver(
+        sp.csc_matrix(sp.triu(information)),
         -g,
-        sp.csc_matrix(sp.vstack([*(one @ scale for one in [*fixed, *above[:-1]]), -every])),
-        np.concatenate([total, low[equal], np.zeros(len(closed)), -low[least], high[most], nothing]),
+        sp.csc_matrix(sp.vstack([*fixed, *above])),
+        np.concatenate(
+            [conditions.total, low[equal], np.zeros(len(conditions.closed)), -low[least], high[most], np.zeros(len(g))]
+        ),
         [
             clarabel.ZeroConeT(sum(one.shape[0] for one in fixed)),
             clarabel.NonnegativeConeT(sum(one.shape[0] for one in above)),
         ],
         settings,
-    )
-    found = solver.solve()
+    ).solve()
     if str(found.status) not in ("Solved", "AlmostSolved"):
         raise ProjectionError(f"a family's program was not solved, from inside neither: {found.status}")
     ends = np.cumsum([one.shape[0] for one in [*fixed, *above]])
-    dual = np.split(np.asarray(found.z), ends[:-1])
-    multipliers = np.zeros(len(low))
-    multipliers[equal], multipliers[least] = -dual[1], dual[3]
-    multipliers[most] -= dual[4]
-    z = np.asarray(found.x)
-    # Of a cell and its multiplier, and of what a row lacks and its multiplier, in units of the noise, one is 0.
-    free = z > dual[-1]
-    free[closed] = False
-    answers = each @ (unit * z)
-    strongest = np.repeat(1 / unit.reshape(children, cells).min(axis=1), len(low) // children)
+    tied, equals, _, leasts, mosts, cells = np.split(np.asarray(found.z), ends[:-1])
+    rows = np.zeros(len(low))
+    rows[equal], rows[least] = -equals, leasts
+    rows[most] -= mosts
+    return _Inside(np.asarray(found.x), -tied, rows, cells, int(found.iterations))
+
+
+def _exact(
+    information: sp.csr_array, g: FloatArray, conditions: _Conditions, inside: _Inside, strongest: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The cells by linear equations, where those above 0 and the rows that are held are those ``inside``, with the
+    multipliers of the sums and of the rows.
+
+    Of a cell and its multiplier, and of what a row lacks and its multiplier, in units of the noise, one is 0.
+    ``strongest``: of every row, the root of the largest precision of its child's cells.
+    """
+    z, low, high = inside.z, conditions.low, conditions.high
+    free = z > inside.cells
+    free[conditions.closed] = False
+    answers = conditions.rows @ z
     bound = np.where(np.abs(answers - low) <= np.abs(high - answers), low, high)
-    held = equal | (np.abs(answers - bound) * strongest < np.abs(multipliers) / strongest)
-    conditions = sp.csr_array(sp.vstack([tied, each[held]]) @ scale, dtype=np.float64)
-    bounds = np.concatenate([total, bound[held]])
-    push = np.concatenate([-dual[0], multipliers[held]])
+    held = (low == high) | (np.abs(answers - bound) * strongest < np.abs(inside.rows) / strongest)
+    matrix = sp.csr_array(sp.vstack([conditions.tied, conditions.rows[held]]), dtype=np.float64)
+    bounds = np.concatenate([conditions.total, bound[held]])
+    push = np.concatenate([inside.sums, inside.rows[held]])
     for _ in range(_CORRECTIONS):
         z = np.where(free, z, 0.0)
-        z[free], push = _exactly(
-            scaled[free][:, free].toarray(), g[free], conditions[:, free].toarray(), bounds, z[free], push
+        z[free], push = _equations(
+            information[free][:, free].toarray(), g[free], matrix[:, free].toarray(), bounds, z[free], push
         )
-        wrong = np.where(free, z, scaled @ z - g - conditions.T @ push) < -_NOTHING
-        wrong[closed] = False
+        wrong = np.where(free, z, information @ z - g - matrix.T @ push) < -_NOTHING
+        wrong[conditions.closed] = False
         if not wrong.any():
             break
         free ^= wrong
-    multipliers[:] = 0.0
-    multipliers[held] = push[len(total) :]
-    sums_of = push[:cells] if family.total is not None else np.zeros(cells)
-    whole = without_rounding(np.maximum(unit * z, 0.0).reshape(children, cells), family.total)
-    return Solved(whole, sums_of, multipliers.reshape(children, -1), int(found.iterations))
+    rows = np.zeros(len(low))
+    rows[held] = push[len(conditions.total) :]
+    return z, push[: len(conditions.total)], rows
 
 
 def _information(program: Family) -> sp.csr_array:
@@ -106,7 +158,7 @@ def _information(program: Family) -> sp.csr_array:
     return sp.csr_array(sp.block_diag([own[pattern] for own in table], format="csr"))
 
 
-def _exactly(
+def _equations(
     information: FloatArray, g: FloatArray, rows: FloatArray, bounds: FloatArray, x: FloatArray, multipliers: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """The minimum of 1/2 x' P x - g'x where ``rows`` x are ``bounds``, of which some may follow from others, near

@@ -287,7 +287,7 @@ class LinkedFamily(NamedTuple):
         if self._size() > _MOST_INSIDE:
             return None
         try:
-            solved = self._fitted(solve_inside(self))
+            solved = solve_inside(self)
         except ProjectionError:
             return None
         is_exact = self.check(solved).worst <= FAMILY_TOLERANCE / 10

@@ -259,7 +259,9 @@ def _solution(child: Any, vector: Any) -> Any:
         found[e] *= spread[e]
         for p in range(places):
             sums[own[e, p]] += part[e, p] * found[e]
-    sums[:-1] = _times(inverse, sums[:-1])
+    turned = _times(inverse, sums[:-1])
+    for j in range(len(turned)):
+        sums[j] = turned[j]
     for e in range(n):
         back = 0.0
         for p in range(places):
@@ -309,7 +311,8 @@ def _slope(
         for p in range(of_rows.shape[1]):
             found += parts[k, p] * sums[of_rows[k, p]]
         into[k] = found
-    sums[first:] = rows
+    for h in range(len(rows)):
+        sums[first + h] = rows[h]
 
 
 @compiled
@@ -569,7 +572,9 @@ def solve_linked(program: Any, generator: Any) -> tuple[Any, Any, Any, int, int]
                 for h in range(rows):
                     if side[c, h] != 0:
                         lacks = max(lacks, abs(push[c, h] - others[c, h]) / weight[c] / slack[c, h])
-            others[:] = push
+            for c in range(children):
+                for h in range(rows):
+                    others[c, h] = push[c, h]
             if last and lacks <= 1.0:
                 return x, multiplier, others, SOLVED, rounds
             if not last and (tired or lacks <= _NEAR):
