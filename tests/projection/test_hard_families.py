@@ -88,3 +88,28 @@ def test_exact_answers_of_a_nation_leave_no_rounding_in_the_multipliers(scale: f
     slope = solved.x @ matrix - g, np.abs(solved.x) @ np.abs(matrix) + np.abs(g)
     residuals = optimality_of(slope, np.diagonal(matrix)[None], family, solved)
     assert residuals.worst < 1e-9
+
+
+ONE_TOTAL: IntArray = np.where(np.eye(4, dtype=bool), 0, 1)
+"""Four cells, measured themselves and by their total."""
+
+
+@pytest.mark.parametrize("bits", [24, 28, 31, 40, 50])
+def test_one_large_cell_leaves_the_cells_beside_it_exact(bits: int) -> None:
+    """The large cell's rounding is, through the total, that of its child's other cells, and through their multipliers
+    that of the siblings; signs of values that are 0 turned with it without end."""
+    rng = np.random.default_rng(bits)
+    every = Rows(np.ones((3, 4), np.bool_), np.zeros((0, 4), np.bool_), np.zeros((3, 0)), np.zeros((3, 0)))
+    for _ in range(3000):
+        total = rng.integers(1, 4, 4).astype(np.float64)
+        total[1] = 2.0**bits
+        own, of_total = np.rint(rng.laplace(0, 1, (3, 4))), np.rint(rng.laplace(0, 1, 3))
+        own[2, 1] += total[1]
+        of_total[2] += total[1]
+        table = np.tile([1.3, 0.3], (3, 1))
+        family = Family(np.arange(4), Gathered(table, own + 0.3 * of_total[:, None]), ONE_TOTAL, total, every)
+        solved = solve_compiled(family)
+        x, of_x = solved.x, solved.x.sum(axis=1)
+        slope = x - own + 0.3 * (of_x - of_total)[:, None]
+        size = x + np.abs(own) + 0.3 * (of_x + np.abs(of_total))[:, None]
+        assert optimality_of((slope, size), np.full((3, 4), 1.3), family, solved).worst < 1e-8

@@ -349,6 +349,30 @@ def test_a_family_with_known_sums_is_solved_to_its_certificate(
     assert (wrong.gap - wrong.rounding).max() > 1e-5
 
 
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("bits", [25, 31, 40, 50])
+def test_one_large_cell_leaves_the_cells_beside_it_exact(
+    bits: int, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rounding is, through its child's sums and the multipliers, that of its siblings' small counts."""
+    monkeypatch.setattr(support_family, "DENSE_CELLS", 0)
+    rng = np.random.default_rng(bits)
+    for _ in range(10):
+        given = family(rng, 4, 40, root=False)
+        split, large = np.maximum(given.own, 0), int(rng.integers(40))
+        more = np.zeros_like(split)
+        more[2, large] = 1 << bits
+        said = [
+            one + np.stack([np.bincount(answers, row, one.shape[1]).astype(np.int64) for row in more])
+            for answers, one in zip(given.answers, given.said, strict=True)
+        ]
+        sums = HeldSums(np.arange(40) % 3, np.stack([np.bincount(np.arange(40) % 3, row) for row in split + more]))
+        total = (split + more).sum(axis=0).astype(np.float64)
+        given = replace(given, own=given.own + more, said=said, total=total, held=sums if held else None)
+        given = replace(given, possible=np.ones(split.shape, np.bool_))
+        assert given.solve()[1].worst < 1e-8
+
+
 @pytest.mark.parametrize("weak", [1e-5, 1e-3, 1e-2, 1e-1])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_family_with_known_sums_of_weakly_measured_cells_is_solved(seed: int, weak: float) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.machine.parallel import map_ordered
-from topdown.projection.check.certificate import Certificate, Residuals, certify
+from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate, Residuals, certify
 from topdown.projection.conditions import Conditions, Rows
 from topdown.projection.histograms.least_squares import Measured, variances_of
 from topdown.projection.histograms.passes import Classes, in_order
@@ -29,6 +29,15 @@ from topdown.workload import Query
 
 _ROUNDING = 2.0**-43
 """The rounding error of an equation, relative to its largest terms, over all terms and the whole solution."""
+
+_LARGE = 2.0**20
+"""In a family with larger counts, rounding of float64 may be seen beside a standard deviation of 1."""
+
+SPOILT = FAMILY_TOLERANCE / 10
+"""A solution that is off by more, in standard deviations, is sought once more."""
+
+_ROOM = 2.0**10
+"""How far large counts are kept above 0 when a program is solved for the difference from them."""
 
 
 class Family(NamedTuple):
@@ -263,7 +272,32 @@ def _missed_rows(conditions: Rows, x: FloatArray, multipliers: FloatArray, stren
 
 def solve_compiled(family: Family) -> Solved:
     """The family's program by the compiled active set. Raises `ProjectionError` where the conditions contradict each
-    other."""
+    other.
+
+    Rounding of a large count is, through the multipliers, rounding of the small counts of its siblings. Where it spoils
+    the solution, the program is solved once more for the difference from large counts near the first solution.
+    """
+    from topdown.projection.histograms.family_kernel import SOLVED
+
+    solved, ended = _by_active_set(family)
+    if family.total is not None and family.total.max() > _LARGE and (ended != SOLVED or _spoilt(family, solved)):
+        away = large_parts(solved.x)
+        differences, ended_again = _by_active_set(_moved(family, away))
+        # Where they are above 0 it does not matter that they may not be below it, though counts might.
+        if ended_again == SOLVED and (differences.x[away > 0] > 0).all():
+            solved, ended = differences._replace(x=differences.x + away), SOLVED
+    if ended != SOLVED:
+        raise ProjectionError("a family's program was not solved: its conditions contradict each other")
+    return solved._replace(x=without_rounding(solved.x, family.total))
+
+
+def large_parts(x: FloatArray) -> FloatArray:
+    """The whole numbers that may be taken from large counts near ``x``, so that what is left is small and above 0."""
+    return np.where(x > 2 * _ROOM, np.rint(x) - _ROOM, 0.0)
+
+
+def _by_active_set(family: Family) -> tuple[Solved, int]:
+    """The solution, whose cells rounding may leave below 0, and how it ended."""
     from topdown.projection.histograms import family_kernel
 
     (table, g), conditions, total = family.known, family.conditions, family.total
@@ -279,9 +313,32 @@ def solve_compiled(family: Family) -> Solved:
         np.ascontiguousarray(conditions.low),
         np.ascontiguousarray(conditions.high),
     )
-    if ended != family_kernel.SOLVED:
-        raise ProjectionError("a family's program was not solved: its conditions contradict each other")
-    return Solved(without_rounding(x, total), sums, rows, rounds)
+    return Solved(x, sums, rows, rounds), ended
+
+
+def _times(family: Family, x: FloatArray) -> FloatArray:
+    """P x (children x cells)."""
+    return np.stack([entries[family.pattern] @ own for entries, own in zip(family.known.table, x, strict=True)])
+
+
+def _spoilt(family: Family, solved: Solved) -> bool:
+    """Whether the solution misses its equations by more than a certificate should have to allow."""
+    released = solved._replace(x=without_rounding(solved.x, family.total))
+    product, g = _times(family, released.x), family.known.g
+    strength = family.known.table[:, np.diagonal(family.pattern)]
+    return optimality_of((product - g, np.abs(product) + np.abs(g)), strength, family, released).worst > SPOILT
+
+
+def _moved(family: Family, away: FloatArray) -> Family:
+    """The program of the difference from the whole numbers ``away`` (children x cells)."""
+    assert family.total is not None
+    known, conditions = family.known, family.conditions
+    answers = away @ conditions.rows.T
+    return family._replace(
+        known=known._replace(g=known.g - _times(family, away)),
+        total=family.total - away.sum(axis=0),
+        conditions=conditions._replace(low=conditions.low - answers, high=conditions.high - answers),
+    )
 
 
 def without_rounding(x: FloatArray, total: FloatArray | None) -> FloatArray:

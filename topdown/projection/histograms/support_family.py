@@ -11,7 +11,7 @@ with sums of 0 (Gould, Hribar, Nocedal 2001), and where that goes in circles, by
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,15 @@ from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.check.certificate import Residuals
 from topdown.projection.conditions import Rows
-from topdown.projection.histograms.families import Family, Solved, optimality_of, solve_compiled, without_rounding
+from topdown.projection.histograms.families import (
+    SPOILT,
+    Family,
+    Solved,
+    large_parts,
+    optimality_of,
+    solve_compiled,
+    without_rounding,
+)
 from topdown.projection.histograms.precision_matrices import Gathered
 
 if TYPE_CHECKING:  # compiled, and loaded where it is used
@@ -251,6 +259,31 @@ class SupportFamily:
             solved = solve_compiled(self.program())
         else:
             solved = solve_by_gradients(self)
+        found = self.check(solved)
+        if found.worst > SPOILT and self.total is not None:
+            solved, found = min((solved, found), self._by_differences(solved.x), key=lambda one: one[1].worst)
+        return solved, found
+
+    def _by_differences(self, x: FloatArray) -> tuple[Solved, Residuals]:
+        """The solution near ``x`` and its residuals, sought as the difference from large counts there, whose rounding
+        is, through the multipliers, rounding of the small counts of their siblings."""
+        assert self.total is not None
+        away = large_parts(x)
+        held = self.held and self.held._replace(sums=self.held.sums - self.held.of(away))
+        moved = replace(
+            self,
+            own=self.own - away.astype(np.int64),
+            said=[
+                said - np.stack([np.bincount(answers, row, said.shape[1]) for row in away])
+                for answers, said in zip(self.answers, self.said, strict=True)
+            ],
+            total=self.total - away.sum(axis=0),
+            held=held,
+            possible=self.allowed,
+        )
+        stages = range(_ROUGH, len(_LEFT))
+        solved = _active_set(moved.arrays(), moved.g, moved, x - away, stages, _BEFORE_EXCHANGES)
+        solved = solved._replace(x=without_rounding(solved.x + away, self.total))
         return solved, self.check(solved)
 
     def _only_child(self, total: FloatArray) -> Solved:
