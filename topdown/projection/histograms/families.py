@@ -75,12 +75,17 @@ def residuals_of(
     gap, rounding, deviation = lacking
     worst = np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=1)
     at, x = (np.arange(len(gap)), worst), solved.x
-    off = np.zeros(0) if family.total is None else np.abs(x.sum(axis=0) - family.total).max(keepdims=True)
-    allowed = np.full(len(off), _ROUNDING * len(x) * float(x.max(initial=0.0)))
+    off, allowed = (np.zeros(0), np.zeros(0)) if family.total is None else sums_of(x, family.total)
     gap = gap[at] if missed is None else np.maximum(gap[at], missed)
     least = x.min(axis=1, initial=np.inf)
     found = Residuals.of(least, 0, (gap, rounding[at], deviation[at]), nonnegative=True, sums=(off, allowed, 0))
     return found._replace(largest=float(np.abs(x).max(initial=0.0)))
+
+
+def sums_of(x: FloatArray, total: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """By how much the children ``x`` (children x cells) miss the parent's histogram ``total`` in some cell, and by how
+    much rounding may put them off; (1,) each."""
+    return np.abs(x.sum(axis=0) - total).max(keepdims=True), np.array([_ROUNDING * len(x) * float(x.max(initial=0.0))])
 
 
 def optimality_of(slope: Slope, strength: FloatArray, family: Family, solved: Solved) -> Residuals:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, IntArray
@@ -77,12 +78,12 @@ class Network:
     fraction, beside the floors ``base``.
     """
 
-    tail: IntArray
-    head: IntArray
-    low: IntArray
-    high: IntArray
+    tail: npt.NDArray[np.int32]
+    head: npt.NDArray[np.int32]
+    low: npt.NDArray[np.int32]
+    high: npt.NDArray[np.int32]
     flow: FloatArray
-    cells: IntArray
+    cells: npt.NDArray[np.int32]
     base: IntArray
 
     @property
@@ -103,7 +104,7 @@ def network(x: FloatArray, total: FloatArray | None, groups: Sequence[IntArray])
     tied = total is not None
     tail, head, low, high, flow, base = arcs_of(np.ascontiguousarray(x), np.stack(groups), given, tied)
     first = len(tail) - x.size - x.shape[1]  # after the groups' arcs, before those that close the circulation
-    return Network(tail, head, low, high, flow, first + np.arange(x.size).reshape(x.shape), base)
+    return Network(tail, head, low, high, flow, first + np.arange(x.size, dtype=np.int32).reshape(x.shape), base)
 
 
 def nearest(given: Network, source: Source) -> IntArray:

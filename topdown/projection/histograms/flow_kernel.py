@@ -52,13 +52,13 @@ def arcs_of(x: Any, groups: Any, total: Any, tied: bool) -> tuple[Any, Any, Any,
     for query in range(depth):
         counts[query] = _places(groups[query], place[query], first[query])
     arcs = children * counts.sum() + children * cells + cells
-    tail, head, flow = np.empty(arcs, np.int64), np.empty(arcs, np.int64), np.empty(arcs)
-    low, high = np.empty(arcs, np.int64), np.empty(arcs, np.int64)
+    tail, head, flow = np.empty(arcs, np.int32), np.empty(arcs, np.int32), np.empty(arcs)
+    low, high = np.empty(arcs, np.int32), np.empty(arcs, np.int32)
     base = np.empty((children, cells), np.int64)
     for c in range(children):
         for k in range(cells):
             base[c, k] = _floor(x[c, k])
-    above = np.zeros((children, cells), np.int64)  # the node from which each cell's next arc leads
+    above = np.zeros((children, cells), np.int32)  # the node from which each cell's next arc leads
     sums, floors = np.empty(cells), np.empty(cells, np.int64)
     arc, nodes = 0, 1
     for query in range(depth):
@@ -285,16 +285,17 @@ def made_whole(tail: Any, head: Any, low: Any, high: Any, flow: Any, cost: Any, 
     given, else those of least ``cost``.
     """
     found = np.empty(len(flow), np.int64)
-    open_arcs = np.empty(len(flow), np.int64)
     count = 0
     for arc in range(len(flow)):
         found[arc] = min(max(int(np.rint(flow[arc])), low[arc]), high[arc])
+        count += _is_fractional(flow[arc]) and high[arc] > low[arc]
+    if count == 0:
+        return found
+    open_arcs, count = np.empty(count, np.int64), 0
+    for arc in range(len(flow)):
         if _is_fractional(flow[arc]) and high[arc] > low[arc]:
             open_arcs[count] = arc
             count += 1
-    if count == 0:
-        return found
-    open_arcs = open_arcs[:count]
     chain, along, chain_tail, chain_head, ends = straighten(tail[open_arcs], head[open_arcs], nodes)
     part, of_chain = np.empty(len(chain_tail)), np.zeros(len(chain_tail), np.int64)
     for k in range(count):

@@ -193,8 +193,9 @@ class SupportDescent:
 
 
 def _narrow(values: IntArray) -> npt.NDArray[np.signedinteger[Any]]:
-    """``values`` in 32 bits, where they fit: of a large tree they are the most that is held."""
-    return values.astype(np.int32) if np.abs(values).max(initial=0) < 1 << 31 else values
+    """``values`` in the fewest bits in which they fit: of a large tree they are the most that is held."""
+    largest = np.abs(values).max(initial=0)
+    return values.astype(np.int16 if largest < 1 << 15 else np.int32) if largest < 1 << 31 else values
 
 
 _Solved = tuple[list[Sparse], Residuals, Programs, list[TouchedAnswers]]

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ProjectionError
-from topdown.geography.tree import FloatArray, IntArray
+from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.projection.check.certificate import Residuals
 from topdown.projection.conditions import Rows
 from topdown.projection.histograms.families import (
@@ -29,6 +29,7 @@ from topdown.projection.histograms.families import (
     large_parts,
     optimality_of,
     solve_compiled,
+    sums_of,
     without_rounding,
 )
 from topdown.projection.histograms.precision_matrices import Gathered
@@ -59,6 +60,9 @@ _LARGE = 200_000
 
 _ENTRIES_OF_ANSWER = 8
 """Queries are joined in large families where their joint answers have so many of a child's cells each."""
+
+_NUMBERS_AT_ONCE = 1 << 19
+"""How many numbers of a family are checked at once."""
 
 _SLOWLY, _HEAVY, _MOST_MOVES = 0.8, 4.0, 40
 """At which part of what was lacking before the sums are made more precise; from how many times a cell's precision on
@@ -296,23 +300,37 @@ class SupportFamily:
 
     def check(self, solved: Solved) -> Residuals:
         """How far ``solved`` is from optimal, from the measurements themselves."""
+        pieces = [self._check_of(solved, some) for some in runs(slice(0, len(solved.x)), self._children_at_once)]
+        found = Residuals.together(pieces)
+        if self.total is None:
+            return found
+        off, allowed = sums_of(solved.x, self.total)
+        return found._replace(off=off, allowed=allowed)
+
+    @property
+    def _children_at_once(self) -> int:
+        return max(1, _NUMBERS_AT_ONCE // max(1, len(self.cells)))
+
+    def _check_of(self, solved: Solved, children: slice) -> Residuals:
+        """As `check`, of some children, and without the sums over children."""
         from topdown.projection.histograms.support_kernel import ROUNDING
 
-        x = np.ascontiguousarray(solved.x)
-        product, g = self.times(x), self.g
+        x, g, multipliers = np.ascontiguousarray(solved.x[children]), self.g[children], solved.rows[children]
+        product = self.times(x)
         slope, size = product - g, product + np.abs(g)
         if self.held is not None:
-            pushed = solved.rows[:, self.held.group]
+            pushed = multipliers[:, self.held.group]
             slope, size = slope - pushed, size + np.abs(pushed)
         none = np.zeros((len(x), 0))
-        rows = Rows(self.allowed, np.zeros((0, len(self.cells)), np.bool_), none, none)
-        program = Family(self.cells, Gathered(none, none), np.zeros((0, 0), np.int32), self.total, rows)
+        rows = Rows(self.allowed[children], np.zeros((0, len(self.cells)), np.bool_), none, none)
+        program = Family(self.cells, Gathered(none, none), np.zeros((0, 0), np.int32), None, rows)
         strength = np.broadcast_to(np.float64(self.diagonal), x.shape)
-        found = optimality_of((slope, size), strength, program, solved._replace(rows=none))
+        found = optimality_of((slope, size), strength, program, solved._replace(x=x, rows=none))
         if self.held is None:
             return found
-        off = np.abs(self.held.of(x) - self.held.sums)
-        missed = np.maximum(off - ROUNDING * (1 + self.held.sums) * x.shape[1], 0.0).max(axis=1)
+        sums = self.held.sums[children]
+        off = np.abs(self.held.of(x) - sums)
+        missed = np.maximum(off - ROUNDING * (1 + sums) * x.shape[1], 0.0).max(axis=1)
         return found._replace(gap=np.maximum(found.gap, missed))
 
 

@@ -92,8 +92,8 @@ def apply_queries(queries: Any, single: float, x: Any, starts: Any, cells: Any, 
 def apply_elsewhere(queries: Any, x: Any, starts: Any, cells: Any, there: Any, others: Any, into: Any) -> None:
     """As `apply_queries`, without what the cells say of themselves: ``into`` (other entries,), at the entries of the
     cells ``others``, of which those of every child begin ``there`` (children + 1,)."""
-    answers, begins, weights, at, within, each = queries
-    sums, parts, sets = np.zeros(begins[-1]), np.zeros(within.max() + 1 if within.size > 0 else 0), len(weights)
+    answers, begins, weights, at = queries.answers, queries.begins, queries.weights, queries.at
+    sums, parts, sets = np.zeros(begins[-1]), _parts(queries), len(weights)
     for c in range(len(starts) - 1):
         for q in range(sets):
             if at[q] >= 0 or begins[q + 1] - begins[q] < 2 * (there[c + 1] - there[c]):
@@ -102,27 +102,43 @@ def apply_elsewhere(queries: Any, x: Any, starts: Any, cells: Any, there: Any, o
                 for e in range(there[c], there[c + 1]):
                     sums[answers[others[e], q]] = 0.0
         for e in range(starts[c], starts[c + 1]):
-            own, value = answers[cells[e]], x[e]
+            k, value = cells[e], x[e]
             for q in range(sets):
-                sums[own[q]] += value
+                sums[answers[k, q]] += value
         for q in range(sets):
-            if at[q] < 0:
-                continue
-            row = at[q] - begins[q]
-            parts[:] = 0.0
-            for j in range(begins[q], begins[q + 1]):
-                if sums[j] != 0:
-                    for k in range(each.shape[1]):
-                        parts[within[row + j, k]] += sums[j]
-            for j in range(begins[q], begins[q + 1]):
-                sums[j] = 0.0
-                for k in range(each.shape[1]):
-                    sums[j] += each[q, k] * parts[within[row + j, k]]
+            _through_joined(queries, q, begins[q], sums, parts)
         for e in range(there[c], there[c + 1]):
-            own, found = answers[others[e]], 0.0
+            k, found = others[e], 0.0
             for q in range(sets):
-                found += weights[q] * sums[own[q]]
+                found += weights[q] * sums[answers[k, q]]
             into[e] = found
+
+
+@compiled
+def _parts(queries: Any) -> Any:
+    """Room for the sums of all answers of queries that are in sets of several."""
+    return np.empty(queries.within.max() + 1 if queries.within.size > 0 else 0)
+
+
+@compiled
+def _through_joined(queries: Any, q: int, first: int, sums: Any, parts: Any) -> None:
+    """The ``sums`` (from ``first`` on) of the joint answers of the set ``q`` become, of each, the weighted sum of its
+    answers in the set's queries; nothing changes where it is a set of one. ``parts``: as `_parts` gives them."""
+    at, within, each = queries.at[q], queries.within, queries.each
+    if at < 0:
+        return
+    for j in range(len(parts)):
+        parts[j] = 0.0
+    size = queries.begins[q + 1] - queries.begins[q]
+    for j in range(size):
+        if sums[first + j] != 0:
+            for k in range(each.shape[1]):
+                parts[within[at + j, k]] += sums[first + j]
+    for j in range(size):
+        found = 0.0
+        for k in range(each.shape[1]):
+            found += each[q, k] * parts[within[at + j, k]]
+        sums[first + j] = found
 
 
 @compiled
@@ -180,19 +196,22 @@ def _entries(free: Any) -> Any:
 
 
 class Space(NamedTuple):
-    """The free entries, and what `_onto` needs of them: where those of every child begin (``starts``), and the child
-    and the cell of each (``row``, ``cell``).
+    """The free entries, and what `_applied` and `_onto` need of them: where those of every child begin (``starts``),
+    and the child and the cell of each (``row``, ``cell``). The ``answers`` (entries x sets of queries) in which it
+    counts, numbered within its child, which has so many (``sizes``).
 
     Where sums of one kind are known: the sum of every entry and how many each has. Where the children's sums and those
     of groups are, group by group: the entries by cell (``order``, with ``ends`` in it), the children that have some
-    (``members``, from ``firsts``), the place of each entry's child among them, and the ``factors`` (from ``squares``)
-    of the equations' Schur complement on the children, diag(number of entries) - sum over the cells of f f' / (number
-    of the cell's entries), f the indicator of its children.
+    (``members``, from ``firsts``), the ``place`` of each entry's child among them, in this order, and the ``factors``
+    (from ``squares``) of the equations' Schur complement on the children, diag(number of entries) - sum over the cells
+    of f f' / (number of the cell's entries), f the indicator of its children.
     """
 
     starts: Any
     row: Any
     cell: Any
+    answers: Any
+    sizes: Any
     sum_of: Any
     count: Any
     order: Any
@@ -206,10 +225,63 @@ class Space(NamedTuple):
 
 
 @compiled
+def _numbered(queries: Any, starts: Any, cells: Any) -> Any:
+    """The answers (entries x sets) in which the entries count, with numbers of their child's own, so that sums of them
+    are few and near; and how many every child has (children,). A set of several queries keeps all of its answers."""
+    answers, begins, sets = queries.answers, queries.begins, len(queries.weights)
+    own, sizes = np.empty((len(cells), sets), np.int32), np.zeros(len(starts) - 1, np.int64)
+    seen, first = np.full(begins[-1], -1, np.int32), 0
+    for q in range(sets):
+        if queries.at[q] >= 0:
+            for j in range(begins[q], begins[q + 1]):
+                seen[j] = first
+                first += 1
+    for c in range(len(sizes)):
+        sizes[c] = first
+        for e in range(starts[c], starts[c + 1]):
+            for q in range(sets):
+                answer = answers[cells[e], q]
+                if seen[answer] < 0:
+                    seen[answer] = sizes[c]
+                    sizes[c] += 1
+                own[e, q] = seen[answer]
+        for e in range(starts[c], starts[c + 1]):
+            for q in range(sets):
+                if queries.at[q] < 0:
+                    seen[answers[cells[e], q]] = -1
+    return own, sizes
+
+
+@compiled
+def _applied(family: Any, space: Any, x: Any, into: Any) -> None:
+    """As `apply_queries`, at the free entries."""
+    queries, answers, starts, sizes = family.queries, space.answers, space.starts, space.sizes
+    weights, single, sets = queries.weights, family.single, len(queries.weights)
+    sums, parts = np.empty(sizes.max()), _parts(queries)
+    for c in range(len(sizes)):
+        for j in range(sizes[c]):
+            sums[j] = 0.0
+        for e in range(starts[c], starts[c + 1]):
+            value = x[e]
+            for q in range(sets):
+                sums[answers[e, q]] += value
+        first = 0
+        for q in range(sets):
+            if queries.at[q] >= 0:
+                _through_joined(queries, q, first, sums, parts)
+                first += queries.begins[q + 1] - queries.begins[q]
+        for e in range(starts[c], starts[c + 1]):
+            found = single * x[e]
+            for q in range(sets):
+                found += weights[q] * sums[answers[e, q]]
+            into[e] = found
+
+
+@compiled
 def _space(family: Any, starts: Any, row: Any, cell: Any) -> Any:
     """The `Space` of the free entries, as `_entries` gives them."""
     children, groups, nothing = len(starts) - 1, family.sums.shape[1], np.zeros(0, np.int64)
-    both = family.tied and groups > 0
+    both, (answers, sizes) = family.tied and groups > 0, _numbered(family.queries, starts, cell)
     sum_of = cell if family.tied else family.group[cell].astype(np.int32) if groups > 0 else np.zeros(0, np.int32)
     count = np.zeros(len(family.total) if family.tied else groups, np.int64)
     if not both:
@@ -217,7 +289,8 @@ def _space(family: Any, starts: Any, row: Any, cell: Any) -> Any:
             count[sum_of[e]] += 1
         empty, none, no = np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.bool_)
         return Space(
-            starts, row, cell, sum_of, count, nothing, nothing, nothing, nothing, empty, nothing, none, no
+            starts, row, cell, answers, sizes, sum_of, count,
+            nothing, nothing, nothing, nothing, empty, nothing, none, no,
         )  # fmt: skip
     places = np.empty(len(family.by_group), np.int64)
     for k in range(len(places)):
@@ -242,7 +315,7 @@ def _space(family: Any, starts: Any, row: Any, cell: Any) -> Any:
                 at[c] = found - firsts[g]
                 members[found] = c
                 found += 1
-            place[order[i]] = at[c]
+            place[i] = at[c]
         for j in range(firsts[g], found):
             at[members[j]] = -1
         firsts[g + 1] = found
@@ -254,13 +327,15 @@ def _space(family: Any, starts: Any, row: Any, cell: Any) -> Any:
         for k in range(family.bounds[g], family.bounds[g + 1]):
             several = ends[k + 1] - ends[k]
             for i in range(ends[k], ends[k + 1]):
-                one = place[order[i]]
+                one = place[i]
                 matrix[one, one] += 1.0
                 for j in range(ends[k], i + 1):
-                    other = place[order[j]]
+                    other = place[j]
                     matrix[max(one, other), min(one, other)] -= 1.0 / several
         factor(matrix, kept[firsts[g] : firsts[g + 1]])
-    return Space(starts, row, cell, sum_of, count, order, ends, members, firsts, place, squares, factors, kept)
+    return Space(
+        starts, row, cell, answers, sizes, sum_of, count, order, ends, members, firsts, place, squares, factors, kept
+    )  # fmt: skip
 
 
 @compiled
@@ -270,7 +345,7 @@ def _onto(family: Any, space: Any, x: Any, known: bool, of_cell: Any, of_group: 
 
     That is the nearest x with these sums. b is found first, by the equations of `Space`.
     """
-    sum_of, count, order, ends, members, firsts, place, squares, factors, kept = space[3:]
+    sum_of, count, order, ends, members, firsts, place, squares, factors, kept = space[5:]
     groups = family.sums.shape[1]
     if not (family.tied and groups > 0):
         if len(count) == 0:
@@ -291,23 +366,26 @@ def _onto(family: Any, space: Any, x: Any, known: bool, of_cell: Any, of_group: 
         else:
             of_group[0] += shift
         return
+    own = np.empty(len(x))
     for g in range(groups):
         size, first, end = firsts[g + 1] - firsts[g], family.bounds[g], family.bounds[g + 1]
         if size == 0:
             continue
-        lacks, right = np.zeros(end - first), np.zeros(size)
+        lacks, right, begin = np.zeros(end - first), np.zeros(size), ends[first]
         if known:
             for k in range(first, end):
                 lacks[k - first] = family.total[family.by_group[k]]
             for j in range(size):
                 right[j] = family.sums[members[firsts[g] + j], g]
         for k in range(first, end):
+            lack = lacks[k - first]
             for i in range(ends[k], ends[k + 1]):
-                lacks[k - first] -= x[order[i]]
-                right[place[order[i]]] -= x[order[i]]
-        for k in range(first, end):
+                own[i - begin] = x[order[i]]  # the entries are far apart, and read once
+                lack -= own[i - begin]
+            lacks[k - first] = lack
+            lack /= max(ends[k + 1] - ends[k], 1)
             for i in range(ends[k], ends[k + 1]):
-                right[place[order[i]]] -= lacks[k - first] / (ends[k + 1] - ends[k])
+                right[place[i]] -= own[i - begin] + lack
         matrix = factors[squares[g] : squares[g + 1]].reshape((size, size))
         substitute(matrix, kept[firsts[g] : firsts[g + 1]], right)
         for k in range(first, end):
@@ -315,11 +393,11 @@ def _onto(family: Any, space: Any, x: Any, known: bool, of_cell: Any, of_group: 
                 continue
             left = lacks[k - first]
             for i in range(ends[k], ends[k + 1]):
-                left -= right[place[order[i]]]
+                left -= right[place[i]]
             left /= ends[k + 1] - ends[k]
             of_cell[family.by_group[k]] += left
             for i in range(ends[k], ends[k + 1]):
-                x[order[i]] += left + right[place[order[i]]]
+                x[order[i]] = own[i - begin] + (left + right[place[i]])
         for j in range(size):
             of_group[members[firsts[g] + j], g] += right[j]
 
@@ -440,10 +518,26 @@ def _shift_multipliers(family: Any, search: Any, slope: Any) -> None:
 
 @compiled
 def _product(one: Any, other: Any) -> float:
-    found = 0.0
-    for e in range(len(one)):
-        found += one[e] * other[e]
-    return found
+    # Four sums, which a processor forms beside each other; one after the other would take four times as long.
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    fours = len(one) - len(one) % 4
+    for e in range(0, fours, 4):
+        a += one[e] * other[e]
+        b += one[e + 1] * other[e + 1]
+        c += one[e + 2] * other[e + 2]
+        d += one[e + 3] * other[e + 3]
+    for e in range(fours, len(one)):
+        a += one[e] * other[e]
+    return (a + b) + (c + d)
+
+
+@compiled
+def _exceeds(vector: Any, enough: float) -> bool:
+    """Whether the largest size in ``vector`` is above ``enough``."""
+    for value in vector:  # compiled code has no generators  # noqa: SIM110
+        if abs(value) > enough:
+            return True
+    return False
 
 
 @compiled
@@ -458,8 +552,7 @@ def _largest(vector: Any) -> float:
 def _equations(family: Any, space: Any, g: Any, x: Any, enough: float, within: bool) -> None:
     """The minimum over the free cells with the sums that are known, from the entries ``x`` on, which have them, to a
     residual of ``enough``; ``g`` (entries,), the linear term."""
-    starts, cells = space.starts, space.cell
-    of_cell, of_group = np.zeros(len(family.group)), np.zeros(family.sums.shape)
+    cells, of_cell, of_group = space.cell, np.zeros(len(family.group)), np.zeros(family.sums.shape)
     answers = len(family.roots)
     inverse = np.empty((answers, answers))
     if answers > 0:
@@ -467,18 +560,18 @@ def _equations(family: Any, space: Any, g: Any, x: Any, enough: float, within: b
     lacks, turned = np.empty(len(x)), np.empty(len(x))
     nearly, steps = lacks if answers == 0 else np.empty(len(x)), 0
     for _ in range(_MOST_REFINEMENTS):  # afresh, since the steps' rounding adds up
-        apply_queries(family.queries, family.single, x, starts, cells, lacks)
+        _applied(family, space, x, lacks)
         for e in range(len(x)):
             lacks[e] = g[e] - lacks[e]
         for _ in range(2):  # the second time what rounding left
             _onto(family, space, lacks, False, of_cell, of_group)
-        if _largest(lacks) <= enough:
+        if not _exceeds(lacks, enough):
             break
         if answers > 0:
             coarse_solve(lacks, cells, family.coarse, family.roots, family.coarse_diagonal, inverse, nearly)
         towards, size = nearly.copy(), _product(lacks, nearly)
-        while _largest(lacks) > enough and steps < _MOST_STEPS:
-            apply_queries(family.queries, family.single, towards, starts, cells, turned)
+        while steps < _MOST_STEPS and _exceeds(lacks, enough):
+            _applied(family, space, towards, turned)
             length = size / _product(towards, turned)
             for e in range(len(x)):
                 x[e] += length * towards[e]
