@@ -117,11 +117,12 @@ def noisy(universe: Universe, counts: Tabulated, n_nodes: int, rho: float, rng: 
 
 
 def measured_family(
-    universe: Universe, rng: np.random.Generator, *, children: int, mean: float, rho: float = 0.5
+    universe: Universe, rng: np.random.Generator, *, children: int, mean: float, rho: float = 0.5, larger: int = 1
 ) -> LinkedFamily:
     """A family of so many children with so many random households on average, measured with noise, beneath its true
-    sum."""
+    sum; the first child has ``larger`` times as many of all."""
     counts, facilities = populated(universe, np.maximum(rng.poisson(mean, children), [1, *[0] * (children - 1)]), rng)
+    counts = counts._replace(counts=np.where(counts.nodes == 0, larger, 1) * counts.counts)
     cells, place = np.unique(counts.cells, return_inverse=True)
     dense = np.zeros((children, len(cells)))
     dense[counts.nodes, place] = counts.counts

@@ -26,7 +26,7 @@ from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
 from topdown.measurements.measurements import Answers
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Residuals
 from topdown.projection.conditions import Rows
-from topdown.projection.histograms.families import Family, Solved, optimality_of, without_rounding
+from topdown.projection.histograms.families import Family, Solved, large_parts, optimality_of, without_rounding
 from topdown.projection.histograms.precision_kernel import add_said, add_slope
 from topdown.projection.histograms.precision_matrices import Gathered
 from topdown.wording import shown
@@ -41,6 +41,9 @@ query covers: the parent's are shared out evenly."""
 
 _ATTEMPTS = 30
 """How often a program is solved, each time with other random numbers, before it counts as unsolved."""
+
+_BY_DIFFERENCES = 3
+"""After how many attempts that failed the program of the differences from large counts is tried."""
 
 _INSIDE_FIRST, _MOST_INSIDE = 1_000_000, 20_000_000
 """Children x cells x cells of families that are solved from inside where the first attempt fails, and where all do."""
@@ -156,7 +159,7 @@ class MeasuredCells(NamedTuple):
 
     ``answers`` (queries x cells): the answer in which a cell counts, -1 for none; ``said``: of every query what was
     measured of that (nodes x cells); ``precision`` (nodes x queries); ``prior`` (cells,): the precision of the rule
-    that a cell has its ``share`` (cells,), 0 where a detailed query was asked.
+    that a cell has its ``share`` (cells,) or (nodes x cells), 0 where a detailed query was asked.
     """
 
     answers: IntArray
@@ -181,7 +184,7 @@ class MeasuredCells(NamedTuple):
 
     def g(self) -> FloatArray:
         """The linear part of the program (nodes x cells)."""
-        found = np.tile(self.prior * self.share, (len(self.precision), 1))
+        found = np.tile(self.prior * self.share, (len(self.precision) if self.share.ndim == 1 else 1, 1))
         for precision, said in zip(self.precision.T, self.said, strict=True):
             add_said(np.ascontiguousarray(precision), said, found)
         return found
@@ -193,7 +196,7 @@ class MeasuredCells(NamedTuple):
     def slope(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """P x - g at ``x`` (nodes x cells), query by query from what was measured, and the sizes of its terms."""
         x = np.ascontiguousarray(x)
-        found, size = self.prior * (x - self.share), self.prior * (np.abs(x) + self.share)
+        found, size = self.prior * (x - self.share), self.prior * (np.abs(x) + np.abs(self.share))
         for answer, precision, said in zip(self.answers, self.precision.T, self.said, strict=True):
             room = np.empty(int(answer.max(initial=0)) + 1)
             add_slope(x, answer, room, said, np.ascontiguousarray(precision), found, size)
@@ -224,22 +227,33 @@ class LinkedFamily(NamedTuple):
         rows = FamilyRows.of(universe, figures.at(nodes), cells).with_sums(total)
         return cls(cells, answers.on(nodes, cells, total), total, rows)
 
-    def given(self, counts: IntArray, held: npt.NDArray[np.bool_]) -> LinkedFamily:
-        """The program of the other cells where those that are ``held`` (cells,) have their ``counts`` (children x
-        cells)."""
-        left, own = ~held, counts[:, held].astype(np.float64)
+    def moved(self, away: FloatArray) -> LinkedFamily:
+        """The program of the differences from the whole numbers ``away`` (children x cells)."""
         answers, said, precision, prior, share = self.measured
         rest = []
         for answer, found in zip(answers, said, strict=True):
-            fixed = np.zeros((len(own), int(answer.max(initial=0)) + 2))
-            np.add.at(fixed.T, answer[held], own.T)
-            fixed[:, -1] = 0.0  # what counts in no answer
-            rest.append(np.ascontiguousarray(found[:, left] - fixed[:, answer[left]]))
-        measured = MeasuredCells(np.ascontiguousarray(answers[:, left]), rest, precision, prior[left], share[left])
-        coefficients, low, high, allowed, members = self.rows
-        fixed = own @ coefficients[:, held].T
+            sums = np.zeros((len(away), int(answer.max(initial=0)) + 2))
+            np.add.at(sums.T, answer, away.T)
+            sums[:, -1] = 0.0  # what counts in no answer
+            rest.append(found - sums[:, answer])
+        fixed = away @ self.rows.coefficients.T
+        return self._replace(
+            measured=MeasuredCells(answers, rest, precision, prior, share - away),
+            total=None if self.total is None else self.total - away.sum(axis=0),
+            rows=self.rows._replace(low=self.rows.low - fixed, high=self.rows.high - fixed),
+        )
+
+    def given(self, counts: IntArray, held: npt.NDArray[np.bool_]) -> LinkedFamily:
+        """The program of the other cells where those that are ``held`` (cells,) have their ``counts`` (children x
+        cells)."""
+        left, program = ~held, self.moved(np.where(held, counts.astype(np.float64), 0.0))
+        answers, said, precision, prior, share = program.measured
+        rest = [np.ascontiguousarray(found[:, left]) for found in said]
+        answers = np.ascontiguousarray(answers[:, left])
+        measured = MeasuredCells(answers, rest, precision, prior[left], share[:, left])
         total = None if self.total is None else self.total[left]
-        rows = FamilyRows(coefficients[:, left], low - fixed, high - fixed, allowed[:, left], members).with_sums(total)
+        coefficients, low, high, allowed, members = program.rows
+        rows = FamilyRows(coefficients[:, left], low, high, allowed[:, left], members).with_sums(total)
         return LinkedFamily(self.cells[left], measured, total, rows)
 
     def dense(self) -> Family:
@@ -252,24 +266,28 @@ class LinkedFamily(NamedTuple):
         solved = self._solved()
         found = self.check(solved)
         if found.worst > FAMILY_TOLERANCE:
-            inside = self._solved_inside(solved.rounds)
-            solved, found = (solved, found) if inside is None else (inside, self.check(inside))
+            again = self._solved_by_differences(solved.x, solved.rounds) or self._solved_inside(solved.rounds)
+            solved, found = (solved, found) if again is None else (again, self.check(again))
         return solved, found
 
-    def _solved(self) -> Solved:
+    def _solved(self, attempts: int = _ATTEMPTS) -> Solved:
         from topdown.projection.linked import linked_kernel
 
         program = self._arrays()
         if (program.alone <= 0).any():
             raise ProjectionError("a family's program was not solved: what was measured does not determine it")
         rounds = 0
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(attempts):
             x, sums, rows, ended, more = linked_kernel.solve_linked(program, np.random.default_rng(attempt))
             rounds += more
             if ended == linked_kernel.SINGULAR:
                 raise ProjectionError("a family's program was not solved: what was measured does not determine it")
             if ended == linked_kernel.SOLVED:
                 return self._fitted(Solved(without_rounding(x, self.total), sums, rows, rounds))
+            if attempt < min(_BY_DIFFERENCES, attempts - 1):
+                by_differences = self._solved_by_differences(without_rounding(x, self.total), rounds)
+                if by_differences is not None:
+                    return by_differences
             if attempt == (0 if self._size() <= _INSIDE_FIRST else _ATTEMPTS - 1):
                 inside = self._solved_inside(rounds)
                 if inside is not None:
@@ -279,6 +297,23 @@ class LinkedFamily(NamedTuple):
     def _size(self) -> int:
         """The number of entries of all children's information matrices."""
         return self.rows.allowed.size * len(self.cells)
+
+    def _solved_by_differences(self, x: FloatArray, rounds: int) -> Solved | None:
+        """The solution near ``x`` (children x cells), after so many ``rounds``, as the difference from large counts
+        there, whose rounding is, through the multipliers, that of their siblings' small counts; None where there are
+        none, or where it is not exact."""
+        away = large_parts(x)
+        if not away.any() or (self.total is not None and not (away.sum(axis=0) <= self.total).all()):
+            return None
+        try:
+            found = self.moved(away)._solved(1)
+        except ProjectionError:
+            return None
+        # Where the differences are above 0 it does not matter that they may not be below it, though counts might.
+        if not (found.x[away > 0] > 0).all():
+            return None
+        solved = found._replace(x=without_rounding(found.x + away, self.total), rounds=rounds + found.rounds)
+        return solved if self.check(solved).worst <= FAMILY_TOLERANCE / 10 else None
 
     def _solved_inside(self, rounds: int) -> Solved | None:
         """The solution by `solve_inside` after so many ``rounds``; None where it is too large or not exact."""
@@ -290,8 +325,9 @@ class LinkedFamily(NamedTuple):
             solved = solve_inside(self)
         except ProjectionError:
             return None
-        is_exact = self.check(solved).worst <= FAMILY_TOLERANCE / 10
-        return solved._replace(rounds=rounds + solved.rounds) if is_exact else None
+        if self.check(solved).worst <= FAMILY_TOLERANCE / 10:
+            return solved._replace(rounds=rounds + solved.rounds)
+        return self._solved_by_differences(solved.x, rounds + solved.rounds)
 
     def _arrays(self) -> FamilyArrays:
         from topdown.projection.linked import linked_kernel
