@@ -264,15 +264,15 @@ class SupportFamily:
         else:
             solved = solve_by_gradients(self)
         found = self.check(solved)
-        if found.worst > SPOILT and self.total is not None:
-            solved, found = min((solved, found), self._by_differences(solved.x), key=lambda one: one[1].worst)
+        away = large_parts(solved.x)
+        if found.worst > SPOILT and self.total is not None and away.any():
+            again = self._by_differences(solved.x, away, self.total)
+            solved, found = min((solved, found), (again, self.check(again)), key=lambda one: one[1].worst)
         return solved, found
 
-    def _by_differences(self, x: FloatArray) -> tuple[Solved, Residuals]:
-        """The solution near ``x`` and its residuals, sought as the difference from large counts there, whose rounding
-        is, through the multipliers, rounding of the small counts of their siblings."""
-        assert self.total is not None
-        away = large_parts(x)
+    def _by_differences(self, x: FloatArray, away: FloatArray, total: FloatArray) -> Solved:
+        """The solution near ``x``, sought as the difference from the large counts ``away`` (both children x cells),
+        whose rounding is, through the multipliers, rounding of the small counts of their siblings."""
         held = self.held and self.held._replace(sums=self.held.sums - self.held.of(away))
         moved = replace(
             self,
@@ -281,14 +281,13 @@ class SupportFamily:
                 said - np.stack([np.bincount(answers, row, said.shape[1]) for row in away])
                 for answers, said in zip(self.answers, self.said, strict=True)
             ],
-            total=self.total - away.sum(axis=0),
+            total=total - away.sum(axis=0),
             held=held,
             possible=self.allowed,
         )
         stages = range(_ROUGH, len(_LEFT))
         solved = _active_set(moved.arrays(), moved.g, moved, x - away, stages, _BEFORE_EXCHANGES)
-        solved = solved._replace(x=without_rounding(solved.x + away, self.total))
-        return solved, self.check(solved)
+        return solved._replace(x=without_rounding(solved.x + away, total))
 
     def _only_child(self, total: FloatArray) -> Solved:
         x = total[None, :].copy()
