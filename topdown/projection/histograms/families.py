@@ -287,10 +287,11 @@ def solve_compiled(family: Family) -> Solved:
     solved, ended = _by_active_set(family)
     if family.total is not None and family.total.max() > _LARGE and (ended != SOLVED or _spoilt(family, solved)):
         away = large_parts(solved.x)
-        differences, ended_again = _by_active_set(_moved(family, away))
-        # Where they are above 0 it does not matter that they may not be below it, though counts might.
-        if ended_again == SOLVED and (differences.x[away > 0] > 0).all():
-            solved, ended = differences._replace(x=differences.x + away), SOLVED
+        if away.any() and (away.sum(axis=0) < family.total).all():
+            differences, ended_again = _by_active_set(_moved(family, away))
+            # Where they are above 0 it does not matter that they may not be below it, though counts might.
+            if ended_again == SOLVED and (differences.x[away > 0] > 0).all():
+                solved, ended = differences._replace(x=differences.x + away), SOLVED
     if ended != SOLVED:
         raise ProjectionError("a family's program was not solved: its conditions contradict each other")
     return solved._replace(x=without_rounding(solved.x, family.total))

@@ -230,10 +230,10 @@ class LinkedFamily(NamedTuple):
     def moved(self, away: FloatArray) -> LinkedFamily:
         """The program of the differences from the whole numbers ``away`` (children x cells)."""
         answers, said, precision, prior, share = self.measured
-        rest = []
+        rest, some = [], away.any(axis=0)
         for answer, found in zip(answers, said, strict=True):
             sums = np.zeros((len(away), int(answer.max(initial=0)) + 2))
-            np.add.at(sums.T, answer, away.T)
+            np.add.at(sums.T, answer[some], away[:, some].T)
             sums[:, -1] = 0.0  # what counts in no answer
             rest.append(found - sums[:, answer])
         fixed = away @ self.rows.coefficients.T
