@@ -288,7 +288,7 @@ def solve_compiled(family: Family) -> Solved:
     if family.total is not None and family.total.max() > _LARGE and (ended != SOLVED or _spoilt(family, solved)):
         away = large_parts(solved.x)
         if away.any() and (away.sum(axis=0) < family.total).all():
-            differences, ended_again = _by_active_set(_moved(family, away))
+            differences, ended_again = _by_active_set(_moved(family, away, family.total))
             # Where they are above 0 it does not matter that they may not be below it, though counts might.
             if ended_again == SOLVED and (differences.x[away > 0] > 0).all():
                 solved, ended = differences._replace(x=differences.x + away), SOLVED
@@ -335,14 +335,13 @@ def _spoilt(family: Family, solved: Solved) -> bool:
     return optimality_of((product - g, np.abs(product) + np.abs(g)), strength, family, released).worst > SPOILT
 
 
-def _moved(family: Family, away: FloatArray) -> Family:
-    """The program of the difference from the whole numbers ``away`` (children x cells)."""
-    assert family.total is not None
+def _moved(family: Family, away: FloatArray, total: FloatArray) -> Family:
+    """The program, whose children add up to ``total`` (cells,), of the differences from ``away`` (children x cells)."""
     known, conditions = family.known, family.conditions
     answers = away @ conditions.rows.T
     return family._replace(
         known=known._replace(g=known.g - _times(family, away)),
-        total=family.total - away.sum(axis=0),
+        total=total - away.sum(axis=0),
         conditions=conditions._replace(low=conditions.low - answers, high=conditions.high - answers),
     )
 
