@@ -72,6 +72,11 @@ _COARSE_ANSWERS = 256
 """A query of at most so many answers is coarse."""
 
 
+def _sums_by(group: npt.NDArray[np.integer[Any]], x: FloatArray, size: int) -> FloatArray:
+    """The sums of ``x`` (children x cells) over so many groups, of which every cell has one; (children x groups)."""
+    return np.stack([np.bincount(group, row, size) for row in x])
+
+
 class HeldSums(NamedTuple):
     """Sums of cells that are known exactly of every child: ``group`` (cells,), the group of every cell, each with a
     cell; ``sums`` (children x groups), those of a group adding up to the parent's."""
@@ -81,7 +86,7 @@ class HeldSums(NamedTuple):
 
     def of(self, x: FloatArray) -> FloatArray:
         """The sums of ``x`` (children x cells) over the groups; (children x groups)."""
-        return np.stack([np.bincount(self.group, row, self.sums.shape[1]) for row in x])
+        return _sums_by(self.group, x, self.sums.shape[1])
 
 
 class Coarse(NamedTuple):
@@ -264,10 +269,11 @@ class SupportFamily:
         else:
             solved = solve_by_gradients(self)
         found = self.check(solved)
-        away = large_parts(solved.x)
-        if found.worst > SPOILT and self.total is not None and away.any():
-            again = self._by_differences(solved.x, away, self.total)
-            solved, found = min((solved, found), (again, self.check(again)), key=lambda one: one[1].worst)
+        if found.worst > SPOILT and self.total is not None:
+            away = large_parts(solved.x)
+            if away.any():
+                again = self._by_differences(solved.x, away, self.total)
+                solved, found = min((solved, found), (again, self.check(again)), key=lambda one: one[1].worst)
         return solved, found
 
     def _by_differences(self, x: FloatArray, away: FloatArray, total: FloatArray) -> Solved:
@@ -278,7 +284,7 @@ class SupportFamily:
             self,
             own=self.own - away.astype(np.int64),
             said=[
-                said - np.stack([np.bincount(answers, row, said.shape[1]) for row in away])
+                said - _sums_by(answers, away, said.shape[1])
                 for answers, said in zip(self.answers, self.said, strict=True)
             ],
             total=total - away.sum(axis=0),
@@ -299,16 +305,13 @@ class SupportFamily:
 
     def check(self, solved: Solved) -> Residuals:
         """How far ``solved`` is from optimal, from the measurements themselves."""
-        pieces = [self._check_of(solved, some) for some in runs(slice(0, len(solved.x)), self._children_at_once)]
+        at_once = max(1, _NUMBERS_AT_ONCE // max(1, len(self.cells)))
+        pieces = [self._check_of(solved, some) for some in runs(slice(0, len(solved.x)), at_once)]
         found = Residuals.together(pieces)
         if self.total is None:
             return found
         off, allowed = sums_of(solved.x, self.total)
         return found._replace(off=off, allowed=allowed)
-
-    @property
-    def _children_at_once(self) -> int:
-        return max(1, _NUMBERS_AT_ONCE // max(1, len(self.cells)))
 
     def _check_of(self, solved: Solved, children: slice) -> Residuals:
         """As `check`, of some children, and without the sums over children."""

@@ -26,7 +26,7 @@ from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
 from topdown.measurements.measurements import Answers
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Residuals
 from topdown.projection.conditions import Rows
-from topdown.projection.histograms.families import Family, Solved, large_parts, optimality_of, without_rounding
+from topdown.projection.histograms.families import SPOILT, Family, Solved, large_parts, optimality_of, without_rounding
 from topdown.projection.histograms.precision_kernel import add_said, add_slope
 from topdown.projection.histograms.precision_matrices import Gathered
 from topdown.wording import shown
@@ -313,7 +313,7 @@ class LinkedFamily(NamedTuple):
         if not (found.x[away > 0] > 0).all():
             return None
         solved = found._replace(x=without_rounding(found.x + away, self.total), rounds=rounds + found.rounds)
-        return solved if self.check(solved).worst <= FAMILY_TOLERANCE / 10 else None
+        return solved if self.check(solved).worst <= SPOILT else None
 
     def _solved_inside(self, rounds: int) -> Solved | None:
         """The solution by `solve_inside` after so many ``rounds``; None where it is too large or not exact."""
@@ -325,7 +325,7 @@ class LinkedFamily(NamedTuple):
             solved = solve_inside(self)
         except ProjectionError:
             return None
-        if self.check(solved).worst <= FAMILY_TOLERANCE / 10:
+        if self.check(solved).worst <= SPOILT:
             return solved._replace(rounds=rounds + solved.rounds)
         return self._solved_by_differences(solved.x, rounds + solved.rounds)
 
