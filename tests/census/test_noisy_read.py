@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +106,19 @@ def test_a_partition_may_have_many_files_and_others_beside(root: Path) -> None:
 # -- the plan -------------------------------------------------------------------------------------------------------
 
 
-def production(level: str, query: str, code: str) -> float:
-    """The production run's own variance, single children's shares moved up, in 32 bits."""
-    there = td.read_noisy_measurements(_MADE[0], state="44").geography
+@pytest.fixture(scope="module")
+def production(made: Path) -> files.Variance:
+    """The production run's own variances, single children's shares moved up, in 32 bits."""
+    there = td.read_noisy_measurements(made, state="44").geography
     plan = _with_state_parts(td.preset("pl94-2020-us").plan(there.levels[1:], only_child="move-up"))
-    name = level.lower().replace("_", " ")
-    node = int(there.index_of([code])[0]) - there.level_slice(name).start
-    return float(np.float32(variances(plan, there, name, query)[node]))
+    known = cache(lambda level, query: variances(plan, there, level, query))
 
+    def of(level: str, query: str, code: str) -> float:
+        name = level.lower().replace("_", " ")
+        node = int(there.index_of([code])[0]) - there.level_slice(name).start
+        return float(np.float32(known(name, query)[node]))
 
-_MADE: list[Path] = []
+    return of
 
 
 def _with_state_parts(plan: td.Plan) -> td.Plan:
@@ -128,8 +132,7 @@ def _with_state_parts(plan: td.Plan) -> td.Plan:
     )
 
 
-def test_the_production_run_is_known_by_its_variances(made: Path, tmp_path: Path) -> None:
-    _MADE[:] = [made]
+def test_the_production_run_is_known_by_its_variances(production: files.Variance, tmp_path: Path) -> None:
     found = td.read_noisy_measurements(files.make(tmp_path / "nmf", production), state="44").measurements
     assert found.plan is not None
     assert found.plan.only_child == "move-up"
@@ -140,8 +143,7 @@ def test_the_production_run_is_known_by_its_variances(made: Path, tmp_path: Path
     assert float(found["block", "total"].variance[0, 0]) == found.plan.variance("block", "total")
 
 
-def test_variances_a_little_off_are_not_the_production_runs(made: Path, tmp_path: Path) -> None:
-    _MADE[:] = [made]
+def test_variances_a_little_off_are_not_the_production_runs(production: files.Variance, tmp_path: Path) -> None:
     files.make(tmp_path / "nmf", lambda *asked: 1.00001 * production(*asked))
     assert td.read_noisy_measurements(tmp_path / "nmf", state="44").measurements.plan is None
 

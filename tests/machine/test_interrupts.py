@@ -41,7 +41,7 @@ levels = ["nation", "state", "county"]
 [privacy]
 epsilon = 1.0
 [study]
-replicates = 400_000
+replicates = 100_000
 seed = 1
 workers = 2
 methods = ["raw", "top-down"]
@@ -160,9 +160,9 @@ def test_an_interrupted_study_ends_and_keeps_what_is_finished(long_study: Path, 
     code, out, err = end(process)
     assert code == 130, err
     require_one_line(err)
-    assert "of 400,000 replicates, which are kept" in out
+    assert "of 100,000 replicates, which are kept" in out
     kept = pd.read_parquet(long_study.parent / "output" / "internal" / "errors.parquet")
-    assert 0 < kept.replicates.iloc[0] < 400_000
+    assert 0 < kept.replicates.iloc[0] < 100_000
 
 
 def test_a_study_that_is_told_to_terminate_keeps_what_is_finished(long_study: Path) -> None:

@@ -76,7 +76,7 @@ def in_pieces(case: RandomTree, lowest: int, cut: int, rng: np.random.Generator,
 @pytest.mark.parametrize("height", [0, 1, 2, 3])
 def test_pieces_are_the_whole(height: int, exact: bool) -> None:
     tight, rng = 0, np.random.default_rng(1)
-    for seed in range(60):
+    for seed in range(24):
         case = random_tree(np.random.default_rng(seed), exact=exact, orders=3, levels=3 + seed % 2)
         start = max(case.tree.n_levels - 1 - height, 0)
         expected = whole(case, start, rounded=False)
@@ -98,7 +98,7 @@ def test_pieces_are_the_whole(height: int, exact: bool) -> None:
 def test_whole_numbers_are_the_same_ones_wherever_the_tree_is_cut(height: int) -> None:
     """``height``: of the level where the upward pass starts, above the leaves."""
     rng = np.random.default_rng(2)
-    for seed in range(40):
+    for seed in range(16):
         case = random_tree(np.random.default_rng(seed), exact=False, orders=3, levels=3 + seed % 2)
         start = max(case.tree.n_levels - 1 - height, 0)
         expected = whole(case, start, rounded=True)

@@ -40,8 +40,11 @@ def test_all_examples_and_all_tests_but_the_slow_ones_are_run() -> None:
 
 
 def test_every_linter_runs_and_none_is_excused() -> None:
-    lines = RUN.splitlines()
-    assert ".ci/docs" in lines
+    lines = [line.strip() for line in RUN.splitlines()]
+    assert 'wait "$linting" || { cat "$environment/lint" >&2; exit 1; }' in lines
+    site = (REPOSITORY / "tests" / "system" / "test_site.py").read_text(encoding="utf-8")
+    assert "@pytest.mark.system\ndef test_the_site_builds" in site
+    assert '[REPOSITORY / ".ci" / "docs", ' in site
     assert "mkdocs build --strict " in (REPOSITORY / ".ci" / "docs").read_text(encoding="utf-8")
     assert {"ruff check .", "ruff format --check .", "mypy"} <= set(lines)
     assert "bandit --quiet --configfile pyproject.toml --recursive topdown" in lines

@@ -15,7 +15,7 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise import Source
 from topdown.noise.key import chunks_of
-from topdown.noise.law import LatticeLaw, Law
+from topdown.noise.law import Law, is_lattice_law
 from topdown.privacy.bounds import NONE
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import LevelsArray, groups, law_of
@@ -115,7 +115,7 @@ def _noise(
         return np.zeros((query.n_answers, n_nodes), np.int16), variance
     kinds = {kind: law(kind) for kind in np.unique(taken[first : first + n_nodes]).tolist()}
     usual = np.dtype(np.int64 if plan.released_grid_bits == 0 else np.float64)
-    types = [one.narrowest if isinstance(one, LatticeLaw) and exact is None else usual for one in kinds.values() if one]
+    types = [one.narrowest if is_lattice_law(one) and exact is None else usual for one in kinds.values() if one]
     noise = np.zeros((query.n_answers, n_nodes), np.result_type(np.int16, *types))
     for chunk, nodes in chunks_of(len(taken), query.n_answers, first, first + n_nodes):
         for kind, members in groups(taken[nodes], slice(0, nodes.stop - nodes.start)):

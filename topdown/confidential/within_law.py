@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from topdown.errors import InternalError
 from topdown.geography.tree import FloatArray, IntArray
-from topdown.noise import LatticeLaw, Law
+from topdown.noise import Law
 from topdown.noise.key import chunks
+from topdown.noise.law import is_lattice_law
 from topdown.privacy.bounds import NONE, LevelBounds
 from topdown.privacy.single_child_units import LevelsArray, groups
 from topdown.wording import shown
@@ -38,7 +39,7 @@ def reach_of(law: Callable[[int], Law | None], taken: LevelsArray) -> FloatArray
     found = np.zeros(len(taken))
     for kind, nodes in groups(taken, slice(0, len(taken))):
         own = law(kind)
-        found[nodes] = 0.0 if own is None else own.reach if isinstance(own, LatticeLaw) else np.inf
+        found[nodes] = 0.0 if own is None else own.reach if is_lattice_law(own) else np.inf
     return found
 
 

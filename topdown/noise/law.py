@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -113,11 +113,25 @@ class ContinuousLaw(Law, Protocol):
         """
 
 
+_OF_LATTICES: dict[type, bool] = {}
+
+
+def is_lattice_law(law: Law) -> TypeGuard[LatticeLaw]:
+    """Whether ``law`` is a `LatticeLaw`.
+
+    That it has all attributes is found once for every type: ``isinstance`` computes the value of each, every time.
+    """
+    kind = type(law)
+    if kind not in _OF_LATTICES:
+        _OF_LATTICES[kind] = isinstance(law, LatticeLaw)
+    return _OF_LATTICES[kind]
+
+
 def pitch_of(law: Law) -> float:
     """The distance between the values that draws of ``law`` can have, in counts; 0 for any value. Raises `ConfigError`
     for a law with neither ``grid_bits`` nor a density.
     """
-    if isinstance(law, LatticeLaw):
+    if is_lattice_law(law):
         return float(2.0**-law.grid_bits)
     if isinstance(law, ContinuousLaw):
         return 0.0

@@ -10,27 +10,40 @@ if TYPE_CHECKING:
 INK, GREY, PALE = "#14213d", "#8a8f98", "#d9dce1"
 
 
+_STYLE: dict[str, Any] = {
+    "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif",
+    "background": "transparent",
+    "axis": {
+        "labelFontSize": 11,
+        "labelSeparation": 8,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "gridColor": "#eceef1",
+        "domainColor": GREY,
+        "tickColor": GREY,
+        "titleColor": INK,
+        "labelColor": INK,
+    },
+    "title": {"limit": 440},
+    "view": {"stroke": "#d9dce1"},
+    "header": {"labelFontSize": 12, "titleFontSize": 12, "labelColor": INK, "labelFontWeight": "bold", "title": None},
+    "legend": {
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+        "symbolSize": 70,
+        "labelLimit": 320,
+    },
+}
+"""The configuration of Vega-Lite."""
+
+
 def styled(chart: alt.TopLevelMixin, label: str) -> dict[str, Any]:
     """The specification of ``chart`` in the common style. ``label``: a description for those who cannot see it."""
-    font = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-    configured = (
-        chart.configure(font=font, background="transparent")
-        .configure_axis(
-            labelFontSize=11,
-            labelSeparation=8,
-            titleFontSize=12,
-            titleFontWeight="normal",
-            gridColor="#eceef1",
-            domainColor=GREY,
-            tickColor=GREY,
-            titleColor=INK,
-            labelColor=INK,
-        )
-        .configure_title(limit=440)
-        .configure_view(stroke="#d9dce1")
-        .configure_header(labelFontSize=12, titleFontSize=12, labelColor=INK, labelFontWeight="bold", title=None)
-        .configure_legend(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", symbolSize=70, labelLimit=320)
-    )
-    spec: dict[str, Any] = configured.to_dict(context={"pre_transform": False})
+    spec: dict[str, Any] = chart.to_dict(context={"pre_transform": False})
     spec.pop("$schema", None)
+    # Here and not by Altair's own methods, each of which copies the chart with all its rows.
+    own = spec.setdefault("config", {})
+    for part, style in _STYLE.items():
+        own[part] = {**own.get(part, {}), **style} if isinstance(style, dict) else style
     return {"description": label, **spec}

@@ -14,6 +14,7 @@ concave-convex procedure), from several starting points; the inequalities found 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -69,14 +70,14 @@ class _Search:
 
         Raises `ConfigError` where no scale meets the bounds.
         """
-        for _ in range(100):
-            found = self.precisions.worst(precision, [bound.asked for bound in self.bounds])
-            over = max(one.variance / bound.most for bound, one in zip(self.bounds, found, strict=True))
-            if abs(over - 1.0) < _MET:
-                self._take(precision, found)
-                return precision * (1.0 + _MET)
-            precision = precision * over
-        raise ConfigError("no budget that is divided so meets the targets; measure what they ask for")
+        found = self.precisions.worst(precision, [bound.asked for bound in self.bounds])
+        over = max(one.variance / bound.most for bound, one in zip(self.bounds, found, strict=True))
+        if not 0 < over < math.inf:
+            raise ConfigError("no budget that is divided so meets the targets; measure what they ask for")
+        # With the precisions c times as large, every variance is 1/c of what it was.
+        precision = precision * over
+        self._take(precision, [Worst(one.variance / over, one.gradient / over**2) for one in found])
+        return precision * (1.0 + _MET)
 
     def _take(self, precision: FloatArray, found: Sequence[Worst]) -> None:
         for bound, (variance, gradient) in zip(self.bounds, found, strict=True):

@@ -16,7 +16,8 @@ from topdown.geography.alike import Alike
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.geography.unit_sums import SpineGeography
-from topdown.noise import LatticeLaw, Law
+from topdown.noise import Law
+from topdown.noise.law import is_lattice_law
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
 from topdown.projection.histograms.components import Components
@@ -328,7 +329,7 @@ def noise_margin(law: Law, confidence: float) -> float:
     """The smallest value of a law on whole numbers, or on its grid, that the magnitude of a draw exceeds with
     probability 1 - ``confidence`` at most.
     """
-    step = 2.0**-law.grid_bits if isinstance(law, LatticeLaw) else law.std / 4096.0
+    step = 2.0**-law.grid_bits if is_lattice_law(law) else law.std / 4096.0
     tail = 1.0 - confidence
     most = 1
     while 2 * float(law.sf(most * step)) > tail:

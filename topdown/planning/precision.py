@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.planning.sum_precision import SummedAnswers, SumPrecisions
-from topdown.projection.histograms.components import AnswerRows, Block, Components
+from topdown.projection.histograms.components import AnswerRows, Components
 from topdown.workload import Query
 
 Measured = tuple[int, Query]
@@ -115,40 +116,55 @@ class Precisions:
         variances = [np.zeros((self._size(one.level), len(one.first))) for one in asked]
         slopes = [np.zeros((*v.shape, len(self.measured))) for v in variances]
         for number, component in enumerate(self.components):
-            for block in component.blocks:
+            for number_of_block, block in enumerate(component.blocks, self.components.first_block(component)):
                 wanted = [k for k, one in enumerate(asked) if (one.rows[number].weight > 1e-9).any()]
                 if not wanted:
                     continue
-                covariance, slope = self._block(block, precision, unit)
+                covariance, slope = self._block(*self._information[number_of_block], precision, unit)
                 for k in wanted:
                     rows, nodes = asked[k].rows[number], self.kinds.tree.level(asked[k].level)
                     place = rows.place[asked[k].first]
                     seen = (rows.rows @ block.basis)[place] * np.sqrt(rows.weight[place])[:, None]
-                    variances[k] += np.einsum("ki,nij,kj->nk", seen, covariance[nodes], seen)
-                    slopes[k] += np.einsum("ki,ndij,kj->nkd", seen, slope[nodes], seen, optimize=True)
+                    # Products of small matrices: planning a contraction takes longer than they do.
+                    variances[k] += np.sum((covariance[nodes] @ seen.T) * seen.T, axis=-2)
+                    slopes[k] += np.swapaxes(np.sum((slope[nodes] @ seen.T) * seen.T, axis=-2), 1, 2)
         found = []
         for variance, slope in zip(variances, slopes, strict=True):
             at = np.unravel_index(int(np.argmax(variance)), variance.shape)
             found.append(Worst(float(variance[at]), slope[at]))
         return found
 
+    @cached_property
+    def _information(self) -> list[tuple[FloatArray, FloatArray]]:
+        """The information on the coordinates of every block: of each measurement with a precision of 1 (levels,
+        measured, m, m), and of all exact ones (levels, m, m).
+        """
+        found, levels = list[tuple[FloatArray, FloatArray]](), self.kinds.tree.n_levels
+        for _, block in self.components.blocks:
+            turned = np.zeros((levels, len(self.measured), block.size, block.size))
+            exact = np.zeros((levels, block.size, block.size))
+            for number, (level, query) in enumerate(self.measured):
+                if query in block.rows:
+                    turned[level, number] = block.rows[query].T @ block.rows[query]
+            for level, query in self.exact:
+                if query in block.rows:
+                    exact[level] += block.rows[query].T @ block.rows[query]
+            found.append((turned, exact))
+        return found
+
     def _size(self, level: int) -> int:
         nodes = self.kinds.tree.level(level)
         return int(nodes.stop - nodes.start)
 
-    def _block(self, block: Block, precision: FloatArray, unit: float) -> tuple[FloatArray, FloatArray]:
-        """The covariance (nodes, m, m) of a block's coordinates, and its slope (nodes, measured, m, m)."""
-        tree, times, m = *self.kinds, block.size
-        n, d = tree.n_nodes, len(self.measured)
-        own = np.zeros((tree.n_levels, m, m))
-        turned = np.zeros((tree.n_levels, d, m, m))
-        for number, (level, query) in enumerate(self.measured):
-            if query in block.rows:
-                turned[level, number] = block.rows[query].T @ block.rows[query]
-        own += np.einsum("d,ldij->lij", precision, turned)
-        for level, query in self.exact:
-            if query in block.rows:
-                own[level] += _EXACT * unit * block.rows[query].T @ block.rows[query]
+    def _block(
+        self, turned: FloatArray, exact: FloatArray, precision: FloatArray, unit: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """The covariance (nodes, m, m) of a block's coordinates, of which ``turned`` and ``exact`` are its
+        `_information`, and its slope (nodes, measured, m, m).
+        """
+        (tree, times), (_, d, m, _) = self.kinds, turned.shape
+        n = tree.n_nodes
+        own = np.einsum("d,ldij->lij", precision, turned) + _EXACT * unit * exact
         nothing = _NOTHING * unit * np.eye(m)
         # Upward: the covariance of the estimate of every node from the measurements at and below it, and its
         # derivative.
@@ -186,6 +202,8 @@ class Precisions:
 
 def _inverse(matrices: FloatArray) -> FloatArray:
     """The inverses of (nodes, m, m)."""
+    if matrices.shape[-1] == 1:
+        return 1.0 / matrices
     return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
 
 

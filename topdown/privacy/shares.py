@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -33,13 +33,20 @@ class Shares(Mapping[Key, Fraction]):
     """
 
     items_: tuple[tuple[Key, Fraction], ...]
+    _by_level: dict[str, dict[str, Fraction]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found: dict[str, dict[str, Fraction]] = {}
+        for (level, query), share in self.items_:
+            found.setdefault(level, {})[query] = share
+        object.__setattr__(self, "_by_level", found)
 
     def __getitem__(self, key: Key | str) -> Fraction:
-        wanted = (key, DETAILED) if isinstance(key, str) else key
-        for known, share in self.items_:
-            if known == wanted:
-                return share
-        raise KeyError(key)
+        level, query = (key, DETAILED) if isinstance(key, str) else key
+        try:
+            return self._by_level[level][query]
+        except KeyError:
+            raise KeyError(key) from None
 
     def __iter__(self) -> Iterator[Key]:
         return (key for key, _ in self.items_)
@@ -63,15 +70,15 @@ class Shares(Mapping[Key, Fraction]):
     @property
     def levels(self) -> tuple[str, ...]:
         """The levels named, each once, in the order given."""
-        return tuple(dict.fromkeys(level for level, _ in self))
+        return tuple(self._by_level)
 
     def queries(self, level: str) -> tuple[str, ...]:
         """The queries of ``level``."""
-        return tuple(query for known, query in self if known == level)
+        return tuple(self._by_level.get(level, ()))
 
     def of_level(self, level: str) -> Fraction:
         """The share of ``level``, the sum over its queries; 0 for a level that is not named."""
-        return sum((share for (known, _), share in self.items_ if known == level), Fraction(0))
+        return sum(self._by_level.get(level, {}).values(), Fraction(0))
 
     @classmethod
     def parse(cls, shares: object) -> Shares:

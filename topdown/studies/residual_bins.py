@@ -17,6 +17,7 @@ from scipy import special
 
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import DiscreteLaplace, Gaussian, Laplace, LatticeLaw, Law
+from topdown.noise.law import is_lattice_law
 
 BINS = 512
 """Bins of a row; they reach at least 5 standard deviations to each side, and the outermost hold all beyond."""
@@ -99,7 +100,7 @@ def integrated_cdf(law: Law, x: FloatArray) -> FloatArray:
     elif isinstance(law, Gaussian):
         z = below / float(law.sigma)
         part = float(law.sigma) * (z * special.ndtr(z) + np.exp(-z * z / 2.0) / np.sqrt(2.0 * np.pi))
-    elif isinstance(law, LatticeLaw):
+    elif is_lattice_law(law):
         part = _integrated_lattice_cdf(law, below)
     else:
         part = _summed_cdf(law, below)
@@ -142,7 +143,7 @@ def floor_integral(law: Law) -> float:
         x = (np.arange(512 * 40) + 0.5) * step
     else:
         # F is constant between lattice points; on a fine lattice a few thousand points suffice.
-        lattice = 2.0**-law.grid_bits if isinstance(law, LatticeLaw) else law.std / 4096.0
+        lattice = 2.0**-law.grid_bits if is_lattice_law(law) else law.std / 4096.0
         step = lattice * max(1.0, np.floor(law.std / lattice / 4096.0))
         x = np.arange(np.ceil(60.0 * law.std / step) + 2.0) * step
     tail = np.asarray(law.sf(x), dtype=np.float64)

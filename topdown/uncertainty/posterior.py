@@ -16,7 +16,8 @@ import numpy as np
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
-from topdown.noise import ContinuousLaw, LatticeLaw, Law
+from topdown.noise import ContinuousLaw, Law
+from topdown.noise.law import is_lattice_law
 from topdown.uncertainty.splits import Merged, Weights, merged, tilted, weights
 
 _BENEATH_ROUNDING = 1e-9
@@ -46,7 +47,7 @@ class Likelihood(NamedTuple):
 
 def noise_at(law: Law, x: FloatArray) -> FloatArray:
     """The weight of noise of ``x``."""
-    if isinstance(law, LatticeLaw):
+    if is_lattice_law(law):
         return np.asarray(law.pmf(x), dtype=np.float64)
     if isinstance(law, ContinuousLaw):
         return np.asarray(law.pdf(x), dtype=np.float64)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 from topdown.noise.exact_numbers import enclose_exp
 from topdown.research.bounded.bounded_loss import PRECISION, least_that_holds
@@ -41,6 +42,7 @@ def keeps_on_grid(scale: Fraction, epsilon: Fraction, reach: int, width: int) ->
     return 1 + excess <= Fraction(one, enclose_exp(rest, PRECISION)[1])
 
 
+@lru_cache(maxsize=256)
 def calibrated_scale_on_grid(epsilon: Fraction, reach: int, width: int) -> Fraction:
     """The smallest scale, in steps of the grid, that keeps ``epsilon``, rounded up to 13 digits and verified."""
     plain = Fraction(min(reach, width)) / epsilon

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr
 
 from topdown.geography.tree import FloatArray
-from topdown.noise import DiscreteGaussian, LatticeLaw, Law
-from topdown.noise.law import pitch_of
+from topdown.noise import DiscreteGaussian, Law
+from topdown.noise.law import is_lattice_law, pitch_of
 
 _LAPLACE_EXCESS = 3.0
 _STEP = 1.0 / 128.0
@@ -231,7 +231,7 @@ def _masses(term: Term, step: float, size: int) -> FloatArray:
     if term.pitch < max(_FINE_LATTICE, step):
         ends = (np.arange(size // 2) + 0.5) * step / term.coefficient
         return _of_tail(np.asarray(term.law.sf(ends)), size)
-    assert isinstance(term.law, LatticeLaw)  # nosec B101 # narrows a type: another law has no pitch
+    assert is_lattice_law(term.law)  # nosec B101 # narrows a type: another law has no pitch
     stride = term.pitch / step
     values = np.arange(int((size // 2 - 2) / stride) + 1)
     mass = np.asarray(term.law.pmf(values * 2.0**-term.law.grid_bits))
