@@ -199,3 +199,40 @@ def test_a_count_that_too_much_moves_up_to_is_refused() -> None:
 
     assert not unprotected(plan, geography.levels)
     assert set(unprotected(plan, geography.levels, largest_gains(plan, geography))) == {"state"}
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_a_release_lacks_no_level_whose_units_all_gave_their_shares(tmp_path: Path, several: bool) -> None:
+    """Of such a level there are no rows; its estimates are those of the level above."""
+    (tmp_path / "t.csv").write_text("geoid,sex,n\n111,f,5\n111,m,7\n221,f,100\n221,m,90\n")
+    share = '{ total = "1/9", detailed = "2/9" }' if several else '"1/3"'
+    (tmp_path / "r.toml").write_text(
+        f"""
+        [input]
+        path = "t.csv"
+        rows = "long"
+        geoid = "geoid"
+        count = "n"
+        [geography]
+        widths = {{ county = 2, tract = 3 }}
+        [schema]
+        sex = ["f", "m"]
+        [privacy]
+        epsilon = 1
+        only_child = "move-up"
+        [privacy.shares]
+        nation = {share}
+        county = {share}
+        tract = {share}
+        [output]
+        directory = "o"
+        estimates = true
+        """
+    )
+    pipeline.run(load_config(tmp_path / "r.toml"))
+    found = td.read_release(tmp_path / "o" / "public")
+    assert found.measurements.not_kept == ()
+    assert found.measurements.geography.levels == ("nation", "county", "tract")
+    regions = [td.region(found.measurements, {code: 1.0}) for code in ("11", "111")]
+    assert regions[0].sd == pytest.approx(regions[1].sd)
+    assert regions[0].estimate == pytest.approx(regions[1].estimate)

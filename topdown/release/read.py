@@ -6,6 +6,7 @@ here can show that the manifest is true.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -212,11 +213,13 @@ def _upper_levels(entries: Sequence[_Entry], schema: Schema, rows: int) -> Seque
     """The ``entries`` of the upper levels, where these alone have so many ``rows``: a very large release in parts keeps
     only these. Else all entries.
     """
-    held = 0
-    for place, (level, query, nodes) in enumerate(entries):
-        if held == rows and place and level != entries[place - 1].level:
+    counted = [one.nodes if isinstance(one.nodes, int) else len(one.nodes) for one in entries]
+    described = [n * Query.parse(one.query, schema).n_answers for n, one in zip(counted, entries, strict=True)]
+    ends = list(itertools.accumulate(described))
+    for place in range(1, len(entries)):
+        # A level whose units all gave their shares to their parents has no rows, and lacks none.
+        if ends[place - 1] == rows < ends[-1] and entries[place].level != entries[place - 1].level:
             return entries[:place]
-        held += (nodes if isinstance(nodes, int) else len(nodes)) * Query.parse(query, schema).n_answers
     return entries
 
 
