@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import topdown as td
@@ -181,3 +182,21 @@ def test_a_wide_table_is_kept_in_its_schema_s_order(geography: td.Geography) -> 
     )
     assert counts.cells == ("f_0", "f_1", "m_0", "m_1")
     assert counts.values[-1].tolist() == [0, 6, 9, 3]
+
+
+AMBIGUOUS = Schema.from_mapping({"sex": ["f_a", "f"], "age": ["b", "a_b"]}, {"sex": {"both": {"f": ["f_a", "f"]}}})
+
+
+def test_two_answers_with_one_name_are_refused_before_anything_is_drawn() -> None:
+    with pytest.raises(ConfigError, match=r"name 'f_a_b' is made of two combinations .* rename 'f_a' or another"):
+        Query.parse("detailed", AMBIGUOUS).require_labels()
+    Query.parse("both * age", AMBIGUOUS).require_labels()
+    geography = td.Geography.from_table({"nation": ["US", "US"], "state": ["1", "2"]}, ["nation", "state"])
+    frame = {"state": ["1", "2"], "sex": ["f", "f_a"], "age": ["a_b", "b"]}
+    counts = td.Counts.from_records(pd.DataFrame(frame), geography, geoid="state", schema=AMBIGUOUS)
+    shares = {level: {"total": "1/4", "both * age": "1/4"} for level in geography.levels}
+    for plan in (td.Plan("geometric", epsilon=1), td.Plan("geometric", epsilon=1, shares=shares)):
+        with pytest.raises(ConfigError, match="f_a_b"):  # also where it is the cells of the release alone
+            td.measure(counts, plan)
+    with pytest.raises(ConfigError, match="f_a_b"):
+        td.Measurements.from_answers(geography, AMBIGUOUS, {("nation", "detailed"): (np.zeros((1, 4)), 1.0)})

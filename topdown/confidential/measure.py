@@ -38,9 +38,12 @@ def measurable(plan: Plan, levels: Iterable[str], schema: Schema) -> Plan:
     """``plan`` for a geography with these levels and this schema, checked to be measurable, with equal shares filled in
     and queries written as `Query.name` writes them.
 
-    Raises `BudgetError` when the plan and the levels or the schema disagree, or when the noise would not fit a float64.
+    Raises `BudgetError` when the plan and the levels or the schema disagree, or when the noise would not fit a float64,
+    `ConfigError` for cells, or answers to a query, with the same name.
     """
     plan = plan.for_levels(levels).for_schema(schema)
+    for query in dict.fromkeys((DETAILED, *(query for level in plan.levels for query in plan.queries(level)))):
+        Query.parse(query, schema).require_labels()
     for level in plan.levels:
         for query in plan.queries(level):
             law = plan.law(level, query)

@@ -117,7 +117,7 @@ class Measurements(ArrowTable):
         """Measurements of any queries that were made elsewhere.
 
         Levels and queries may be missing. Raises `DataError` naming level, query and node as `from_arrays` does,
-        `ConfigError` for an unknown level or query and for one that is given twice.
+        `ConfigError` for an unknown level or query, for one that is given twice, and for two answers with one name.
 
         Args:
             geography: the units.
@@ -129,6 +129,7 @@ class Measurements(ArrowTable):
         for (level, text), (values, variance) in answers.items():
             require_known(level, geography.levels, "level")
             query = Query.parse(text, schema)
+            query.require_labels()
             if (level, query.name) in found:
                 raise ConfigError(f"level {shown(level)}: query {shown(query.name)} is given twice; give it once")
             found[level, query.name] = _answers(geography, level, query, values, variance)

@@ -134,6 +134,12 @@ class Query:
             return (TOTAL,)
         return ProductNames(tuple(factor.categories for factor in self.factors), separator)
 
+    def require_labels(self) -> None:
+        """Refuse two answers with the same name. Raises `ConfigError`."""
+        names = self.labels()
+        if isinstance(names, ProductNames):
+            names.require_distinct(f"query {shown(self.name)}: the name")
+
     def group_codes(self) -> list[IntArray | None]:
         """For every attribute the kept category of each of its categories; None where it is summed out."""
         return self._group_codes

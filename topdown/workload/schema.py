@@ -178,6 +178,22 @@ class ProductNames(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return map(self.separator.join, itertools.product(*self.categories))
 
+    def require_distinct(self, what: str) -> None:
+        """Refuse two names that are the same text, joined of other categories. ``what``: of what they are names. Raises
+        `ConfigError`.
+        """
+        within = [one for categories in self.categories for one in categories if self.separator in one]
+        if len(self.categories) < 2 or not within:
+            return
+        seen = set[str]()
+        for name in self:
+            if name in seen:
+                raise ConfigError(
+                    f"{what} {shown(name)} is made of two combinations of categories, joined by {self.separator!r}; "
+                    f"rename {shown(within[0])} or another category with {self.separator!r} in it"
+                )
+            seen.add(name)
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ProductNames) and (self.categories, self.separator) == (other.categories, other.separator):
             return True
