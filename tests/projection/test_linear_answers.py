@@ -14,6 +14,7 @@ from topdown.geography.tree import Tree
 from topdown.machine.parallel import thread_pool
 from topdown.measurements.measurements import Measurements
 from topdown.projection.histograms import linear_answers
+from topdown.projection.histograms.components import Components
 from topdown.workload import Query, Schema
 
 
@@ -167,3 +168,14 @@ def test_beneath_an_exact_total_of_0_rounding_is_that_of_what_was_measured(exact
         assert np.abs(estimate.values[0].sum()) < 1e-12
         queries = [Query.parse(query, OF_AGES) for query in ("total", "age", "detailed")]
         assert linear_answers.linear_answers(measured, queries).certificate.holds()
+
+
+def test_a_single_row_gives_the_same_bits_however_it_lies_in_memory() -> None:
+    """The root's measurements are a row by itself, or one that is spread out between others' (releases in parts)."""
+    schema = Schema.from_mapping({"x": ["a", "b"], "y": ["c", "d"]})
+    queries = tuple(Query.parse(text, schema) for text in ("x", "total", "detailed"))
+    components, rng = Components(schema, queries), np.random.default_rng(5)
+    for _ in range(100):
+        rows = np.asfortranarray(rng.normal(0, 1e3, (7, 4)))
+        spread, alone = (components.rotated(queries[2], one) for one in (rows[:1], np.ascontiguousarray(rows[:1])))
+        np.testing.assert_array_equal(spread, alone)

@@ -50,6 +50,15 @@ def test_a_whole_release_is_found_whole_wherever_it_lies(public: Path, tmp_path:
     assert found.sha256 == file_digest(received / "manifest.json")
 
 
+@pytest.mark.parametrize("name", ["total", "level", "geoid", "parent"])
+def test_cells_may_be_called_as_columns_of_tables_that_are_not_there(
+    tmp_path: Path, frame: pd.DataFrame, name: str
+) -> None:
+    toml = RUN_TOML.replace('"adults"', f'"{name}"')
+    public = released(tmp_path / "run", frame.rename(columns={"adults": name}), toml)
+    assert "release.parquet" in td.verify_release(public).files
+
+
 def test_the_command(public: Path, topdown: Command) -> None:
     done = topdown("verify", public)
     assert (done.returncode, done.stderr) == (0, "")

@@ -46,8 +46,16 @@ def test_lines_below_a_sheet_are_left_out(tmp_path: Path) -> None:
 
 def test_rows_of_another_width_at_the_end_may_be_notes_and_the_message_says_so(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(ROWS + "Source: the office\nof statistics, 2021\n")
-    with pytest.raises(DataError, match=r"line 7 has 1 columns, and the header 3; .*say input.footer = 2"):
+    with pytest.raises(
+        DataError, match=r"line 7 has 1 columns, and the header 3; .*say in input.footer how many lines they are$"
+    ):
         read_table(tmp_path / "t.csv")
+    # With a delimiter at the end of every line they are all of the table's rows, whose number is confidential.
+    (tmp_path / "t.csv").write_text("geoid,sex\n" + "11,f,\n" * 1234)
+    with pytest.raises(DataError) as error:
+        read_table(tmp_path / "t.csv")
+    assert "line 2 has 3 columns" in str(error.value)
+    assert "1234" not in str(error.value).replace(",", "")
     (tmp_path / "t.csv").write_text(ROWS.replace("B,3", "B,x,3"))
     with pytest.raises(DataError, match=r"line 3 has 4 columns, and the header 3; [^;]*quotes$"):
         read_table(tmp_path / "t.csv")

@@ -122,8 +122,8 @@ def _refuse_lost_zero(upper: str, lower: str, parents: pa.Array, codes: pa.Array
     level, code = (lower, codes[row].as_py()) if short_code[row] else (upper, parents[row].as_py())
     within = f" lies in {unquoted(upper)} {shown(parents[row].as_py())} and" if short_code[row] else ""
     raise GeographyError(
-        f"{ROW}: {unquoted(level)} {shown(code)}{within} lost its leading zero ({int(lost.sum())} rows did), "
-        f"probably when the column was read as numbers: {shown('0' + code)} is meant; read the column as strings, or "
+        f"{ROW}: {unquoted(level)} {shown(code)}{within} lost its leading zero, probably when the column was read as "
+        f"numbers: {shown('0' + code)} is meant; read the column as strings, or "
         "where codes are meant to be of different lengths, identify units by their path (separator='/')",
         row=row,
     )

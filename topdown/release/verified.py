@@ -192,10 +192,10 @@ def _require_counts(folder: Path, manifest: dict[str, Any]) -> None:
     _require_named(folder, manifest, asked)
     for table in asked:
         _require_tables(folder, manifest, paths_of(table), table, release)
-    areas = areas_of_release(release, geography)
-    of_areas = stated_table(release.cells if release.layout is EVERY_CELL else None, schema, asked, margins=False)
-    for kind, counts in areas.items():
-        _require_tables(folder, manifest, area_paths(kind), of_areas, counts)
+    for kind, counts in areas_of_release(release, geography).items():
+        cells = release.cells if release.layout is EVERY_CELL else None
+        table = stated_table(cells, schema, asked, margins=False)
+        _require_tables(folder, manifest, area_paths(kind), table, counts)
 
 
 def _require_tables(

@@ -155,7 +155,10 @@ def _torn_row(path: Path, header: Sequence[str], form: Format) -> str:
         elif said:
             return said
     if said and many == _lines_from(path, form, first):
-        return f"{said}, or where notes stand below the table from there on, say input.footer = {many}"
+        # Not how many: they may be the records.
+        return (
+            f"{said}, or where notes stand below the table from there on, say in input.footer how many lines they are"
+        )
     if said:
         return said
     return f"a row has more or fewer columns than the header; {remedy}"

@@ -224,6 +224,8 @@ class Components:
         ``deviating``: the places of attributes that may deviate; the others have only W.
         """
         query, possible = self.product.asked(query)
+        if len(answers) == 1:  # NumPy adds in another order where a single row is spread out in memory
+            answers = np.ascontiguousarray(answers)
         table = (answers if possible is None else answers[:, possible]).reshape(len(answers), *query.shape)
         places = [place for place, part in enumerate(query.kept) if part is not None]
         whole = [(axis, k) for axis, k in enumerate(places, 1) if query.kept[k] == self.product.attributes.names[k]]
