@@ -241,3 +241,19 @@ def test_a_million_measurements_are_looked_up_by_compiled_loops_and_are_the_same
         found[made is None] = td.measure(wide, plan, source=td.SeededSource(1)).values
         assert asked
     assert np.array_equal(found[True], found[False])
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ([[10], [3], [6]], r"nation 'US', cell 'n': the count is not the sum of the children's"),
+        ([[2], [3], [-1]], r"state '2', cell 'n': a count below 0"),
+        ([[3.0], [1.5], [1.5]], r"shape \(3, 1\) and type float64; give whole numbers"),
+        ([[3, 0], [1, 0], [2, 0]], r"shape \(3, 2\) .* \(3, 1\)"),
+    ],
+)
+def test_a_table_of_ones_own_that_does_not_add_up_is_refused(held: list[list[float]], says: str) -> None:
+    geography = td.Geography.from_table({"nation": ["US", "US"], "state": ["1", "2"]}, ["nation", "state"])
+    with pytest.raises(CountsError, match=says) as error:
+        td.measure(td.Counts(geography, ("n",), np.array(held)), td.Plan("geometric", epsilon=1))
+    assert "10" not in str(error.value)

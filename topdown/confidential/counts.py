@@ -69,6 +69,34 @@ class Counts:
         """The counts of all cells at ``nodes``, int64; (nodes x cells)."""
         return self.held.table(nodes, len(self.cells)) if isinstance(self.held, Entries) else self.held[nodes]
 
+    def require_sums(self) -> None:
+        """Refuse a table that is not one of whole numbers of 0 or more of every node and cell, or in which a parent is
+        not the sum of its children: what one record changes would not be known. Entries are summed when they are made.
+        Raises `CountsError` naming the node and the cell, without the number.
+        """
+        if isinstance(self.held, Entries):
+            return
+        shape = (self.geography.n_nodes, len(self.cells))
+        if self.held.shape != shape or self.held.dtype.kind not in "iu":
+            raise CountsError(
+                f"the counts have shape {self.held.shape} and type {self.held.dtype}; give whole numbers, {shape}"
+            )
+        if self.held.min() < 0:
+            node, cell = (int(k) for k in np.argwhere(self.held < 0)[0])
+            raise CountsError(f"{self._place(node, cell)}: a count below 0; correct it")
+        for families in self.geography.tree.families_up():
+            wrong = families.total(self.held[families.children].T) != self.held[families.parents].T
+            if wrong.any():
+                cell, node = (int(k) for k in np.argwhere(wrong)[0])
+                place = self._place(families.parents.start + node, cell)
+                raise CountsError(
+                    f"{place}: the count is not the sum of the children's; make the counts of leaves with "
+                    "Counts.from_table or from_records, which add them up"
+                )
+
+    def _place(self, node: int, cell: int) -> str:
+        return f"{self.geography.describe(node)}, cell {shown(self.cells[cell])}"
+
     @property
     def of_root(self) -> IntArray:
         """The root's counts; (cells,), or only those above 0."""

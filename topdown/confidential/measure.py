@@ -90,7 +90,7 @@ def measure(
     The measurements are the answers to the queries that the plan names at each level; those of "detailed" are the
     cells. Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the plan
     bounds a level, they depend on the count and stay within its bounds. Raises `BudgetError` as `measurable` does,
-    `CountsError` as `require_room` does.
+    `CountsError` as `Counts.require_sums` and `require_room` do.
 
     Args:
         counts: the confidential counts.
@@ -127,6 +127,7 @@ def _measurements(
 ) -> Measurements:
     geography, schema = counts.geography, counts.schema
     plan = measurable(plan, geography.levels, schema)
+    counts.require_sums()
     require_room(counts, plan)
     streams: Streams
     if isinstance(source, NoiseKey):
