@@ -331,3 +331,20 @@ def test_a_projection_of_many_cells_holds_a_block_beside_its_result() -> None:
             assert peak > values.nbytes
     finally:
         tracemalloc.stop()
+
+
+def test_what_is_no_flag_is_not_taken_as_one() -> None:
+    geography = td.Geography.from_table({"nation": ["US", "US"], "state": ["1", "2"]}, ["nation", "state"])
+    measurements = td.Measurements.from_arrays(geography, [3, -1, 2], 1.0)
+    with pytest.raises(ConfigError, match="nonnegative is 'no'; give True or False"):
+        td.project(measurements, "gls-top-down", nonnegative="no")  # type: ignore[arg-type]
+
+
+def test_what_has_another_type_is_named_with_the_right_form() -> None:
+    geography = td.Geography.from_table({"nation": ["US", "US"], "state": ["1", "2"]}, ["nation", "state"])
+    with pytest.raises(DataError, match="variance is 'x'; give numbers of 0 or more"):
+        td.Measurements.from_arrays(geography, [3, -1, 2], "x")
+    with pytest.raises(DataError, match="weights are '1'; give a mapping from GEOID to weight"):
+        td.region(td.Measurements.from_arrays(geography, [3, -1, 2], 1.0), "1")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"'sex' is no Attribute; Schema\.from_mapping makes"):
+        td.Schema({"sex": ["f", "m"]})  # type: ignore[arg-type]

@@ -425,7 +425,10 @@ def nodes_of(weights: Weights, geography: Geography) -> IntArray:
 
 
 def less(weights: Weights, minus: Weights | None) -> dict[str, float]:
-    """``weights`` less those of ``minus``. Raises `DataError` as `_number` does."""
+    """``weights`` less those of ``minus``. Raises `DataError` as `_number` does, and for what is no mapping."""
+    for given in (weights, {} if minus is None else minus):
+        if not isinstance(given, Mapping):
+            raise DataError(f"weights are {shown(given)}; give a mapping from GEOID to weight, such as {{'01001': 1}}")
     whole = dict(weights)
     for geoid, weight in ({} if minus is None else minus).items():
         whole[geoid] = _number(geoid, whole.get(geoid, 0.0)) - _number(geoid, weight)

@@ -376,7 +376,12 @@ def _node_variance(geography: Geography, variance: Any, shape: tuple[int, ...]) 
                 "give every level one"
             )
         variance = [variance[level] for level in geography.levels]
-    given = np.asarray(variance, dtype=np.float64)
+    try:
+        given = np.asarray(variance, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"variance is {shown(variance)}; give numbers of 0 or more, or inf where not measured"
+        ) from None
     sizes = np.diff(geography.level_offsets)
     if given.ndim == 0:
         spread = np.full(geography.n_nodes, float(given))

@@ -96,6 +96,8 @@ def project(
     chosen = method_named(method)
     require_known(engine, ENGINES, "engine")
     require_known(weights, WEIGHTS, "weights")
+    if nonnegative is not None and not isinstance(nonnegative, bool | np.bool_):
+        raise ConfigError(f"nonnegative is {shown(nonnegative)}; give True or False, or None for what the method does")
     if nonnegative and not chosen.nonnegative:
         raise ConfigError(
             f"method {method!r} has no x >= 0 ({chosen.words}); for non-negative values take "

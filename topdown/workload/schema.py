@@ -236,6 +236,12 @@ class Schema:
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))
         object.__setattr__(self, "zeros", tuple(self.zeros))
+        for one in self.attributes:
+            if not isinstance(one, Attribute):
+                raise ConfigError(
+                    f"attribute {shown(one)} is no Attribute; Schema.from_mapping makes a schema of names and their "
+                    "categories"
+                )
         if not self.attributes:
             raise ConfigError("a schema needs an attribute; give its name and categories")
         object.__setattr__(self, "recodes", tuple(self.recodes))
