@@ -108,6 +108,7 @@ WRONG = [
     section('[output]\nlanguage = "de"', r"output.language: give 'en', 'fr', 'es' or 'pt'"),
     section("[output]\nconfidence = 95", r"output.confidence: give a number below 1, such as 0.95 for 95 %"),
     section('[projection]\nsolver = "GUROBI"', r"solver = 'GUROBI' is not installed; cvxpy has"),
+    section('[projection]\ncross_check = false\nsolver = "X"', r"solver = 'X' is not installed; cvxpy has"),
     section('[ledger]\npath = "none.db"\ndataset = "x"', r"none.db: there is no ledger; make one with"),
     section('[ledger]\npath = "table.csv"\ndataset = "x"', r"table.csv: the ledger cannot be used: .*restore it"),
     table(",1017,", ",-5,", r"cell 'adults' \(line 2\): the value is negative; counts are 0 or more"),

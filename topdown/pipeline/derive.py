@@ -316,11 +316,11 @@ def finds_laws_early(tree: Tree) -> bool:
 
 def require_solver(config: DerivationConfig) -> None:
     """Refuse a solver that is not installed, before any noise is drawn."""
-    if not config.projection.cross_check:
-        return
+    name = config.projection.solver
+    if not config.projection.cross_check and name == type(config.projection).model_fields["solver"].default:
+        return  # Not asked for, and libraries take time to load.
     from topdown.projection.check.cvxpy_programs import installed_solvers
 
-    name = config.projection.solver
     installed = installed_solvers(name.upper())
     if name.upper() not in installed:
         raise ConfigError(f"projection.solver = {shown(name)} is not installed; cvxpy has {', '.join(installed)}")
