@@ -19,6 +19,7 @@ import pytest
 import topdown as td
 from support.command import topdown_command
 from support.places import REPOSITORY
+from topdown.analysis.page.page_numbers import PageNumbers
 from topdown.confidential.measure_asked import AskedMeasurements
 from topdown.config import load_config
 from topdown.errors import DataError
@@ -153,6 +154,13 @@ def test_a_release_is_made_verified_and_read(written: Path, capsys: pytest.Captu
     answer = json.loads(capsys.readouterr().out)[0]
     assert answer["estimate"] == race.loc["44001", "3"]
     assert "measurements of 'county' were not kept" in answer["note"]
+    assert topdown_command("page", public, "--output", written.parent / "page.html") == 0
+    capsys.readouterr()
+    page = (written.parent / "page.html").read_text()
+    assert "were not kept" in page
+    numbers = PageNumbers.of(found)
+    assert numbers.errors is None
+    assert "were not kept" in (numbers.reason or "")
     districts = written.parent / "districts.csv"
     districts.write_text("block,district\n" + "".join(f"{code},1\n" for code in race.index if len(code) == 9))
     assert topdown_command("aggregate", public, "--by", districts, "--format", "json") == 0

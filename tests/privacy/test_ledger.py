@@ -718,6 +718,10 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().out
     assert "census: 2 of 10/3 epsilon is spent, 4/3 is left, for one person under add-remove" in shown
     assert "[b]: 0 of 0.5 rho is spent, 0.5 is left" in shown
+    heading = next(line for line in shown.splitlines() if "reserved" in line and "title" in line)
+    row = next(line for line in shown.splitlines() if "release one" in line)
+    for name, value in (("state", "confirmed"), ("release", "release one")):
+        assert heading.index(name) == row.index(value)
     rows = [line.split() for line in shown.splitlines() if "release " in line]
     assert [(row[2], row[6], row[8], row[10]) for row in rows if "T" in row[4]] == [
         ("one", "confirmed", "1", "1"),

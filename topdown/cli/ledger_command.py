@@ -95,12 +95,12 @@ def _in_words(account: Account) -> str:
 
 def _headings(account: Account) -> list[tuple[str, bool]]:
     return [
-        ("title", False),
         ("release", False),
         ("reserved", False),
         ("state", False),
         (account.currency, True),
         ("spent", True),
+        ("title", False),
     ]
 
 

@@ -190,7 +190,10 @@ def _width(lines: Sequence[str], sign: str) -> tuple[float, int] | None:
     if width < 2:
         return 0.0, 0
     for place, row in rows[: _MOST_TITLES + 1]:
-        if len(row) == width and sum(bool(cell.strip()) for cell in row) > 0.7 * width:
+        named = [cell for cell in row if cell.strip()]
+        # A column of row numbers often has no name, and neither has an empty one.
+        least = 0.7 if any(map(_is_number, named)) else 0.49
+        if len(row) == width and len(named) > least * width:
             names = [place for place, row in rows[: _MOST_TITLES + 1]]
             number = names.index(place)
             return times / len(rows) + width / 1000, names[number + 1] if _named_again(rows, number) else place

@@ -22,6 +22,7 @@ _CLAUSE = re.compile(r"\s*(?P<name>.+?)\s*(?:=\s*(?P<one>.+)|\bin\s*\[(?P<severa
 _VALUE = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([^"',]+?))\s*(?:,|$)""")
 _NUMBERS = re.compile(r"\s*(\d+)\s*(?:(-|–)\s*(\d+)|(\+|or more|and more))?\s*")
 _TOTAL = re.compile(r"\s*(?P<name>.+?)\s*(?:-\s*(?P<less>\d+))?\s*")
+_FILE_NAME = re.compile(r"\w(?:[\w -]*\w)?")
 _HOUSEHOLDS, _PERSONS = "households", "persons"
 _KEYS = ("households", "persons", "singular", "householder", "members", "members_total", "facilities", "improbable")
 
@@ -35,6 +36,11 @@ def universe_of(schemas: Mapping[str, Schema], link: Mapping[str, Any], *, large
     _require_keys(link, _KEYS, "link")
     names = str(link.get("households", _HOUSEHOLDS)), str(link.get("persons", _PERSONS))
     for name in names:
+        if _FILE_NAME.fullmatch(name) is None:
+            raise ConfigError(
+                f"table {shown(name)}: a folder of the release has this name; make it of letters, digits, blanks, '-' "
+                "and '_' alone"
+            )
         require_known(name, schemas, "table of [schemas]:")
     households, persons = schemas[names[0]], schemas[names[1]]
     householder = _householder(link.get("householder"), persons)

@@ -257,6 +257,11 @@ def read_linked(directory: str | Path) -> LinkedMicrodata:
         path = directory / name
         if not path.is_file() or file_digest(path) != facts["sha256"]:
             raise DataError(f"{shown_path(path)}: is not the file that {INVENTORY} lists; {FETCH}")
+    there = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
+    foreign = sorted(there - {INVENTORY, *found["files"]})
+    if foreign:
+        path = shown_path(directory / foreign[0])
+        raise DataError(f"{path}: is no file of the microdata; remove it, or put it elsewhere")
     try:
         description = LinkedDescription(
             found["linked"]["schemas"], found["linked"]["link"], found["releases"], found["fit_for_release"]
@@ -360,6 +365,18 @@ def require_equal(microdata: LinkedMicrodata, releases: Mapping[str, Release]) -
                 f"{where}: the records of {name} are not those of the release in cell "
                 f"{shown(release.schema.cells(', ')[cell], 120)}; {FETCH}"
             )
+
+
+def require_units(microdata: LinkedMicrodata, units: IntArray) -> None:
+    """Refuse records of other numbers of units, lived in or vacant, than the public ``units`` (nodes,). Raises
+    `DataError` naming the unit."""
+    leaves = microdata.geography.tree.leaves
+    there = np.bincount(microdata.rows.leaf, minlength=len(microdata.vacant)) + microdata.vacant
+    wrong = np.flatnonzero(there != units[leaves])
+    if len(wrong):
+        at, (name, _) = int(wrong[0]), microdata.description.universe.names
+        where, public = microdata.geography.describe(leaves.start + at), units[leaves.start + at]
+        raise DataError(f"{where}: has {public:,} units, and the records of {name} are of {there[at]:,}; {FETCH}")
 
 
 def is_linked(directory: str | Path) -> bool:

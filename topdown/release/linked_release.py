@@ -138,6 +138,9 @@ def verify_linked(public: str | Path) -> LinkedVerified:
         releases[name] = read_release(folder / name).release
     if not (folder / UNITS).is_file() or file_digest(folder / UNITS) != units:
         raise DataError(f"{shown_path(folder / UNITS)}: is not the file that {LINK} lists; {FETCH}")
+    foreign = sorted({path.name for path in folder.iterdir()} - {LINK, UNITS, *universe.names})
+    if foreign:
+        raise DataError(f"{shown_path(folder / foreign[0])}: is no file of the release; remove it, or put it elsewhere")
     households, persons = (releases[name] for name in universe.names)
     if households.geography != persons.geography:
         raise DataError(f"{shown_path(folder)}: both tables are of other units; {FETCH}")
@@ -158,10 +161,9 @@ def linked_results(universe: Universe, households: Release, persons: Release, li
     return pd.DataFrame(found)
 
 
-def _require_public(folder: Path, universe: Universe, households: Release, persons: Release) -> None:
-    """Refuse tables with more households than units, or persons in facilities where there are none, or fewer than
-    facilities."""
-    geography = households.geography
+def public_units(folder: Path, geography: Geography) -> dict[str, IntArray]:
+    """What is public of the units of ``geography``, by the columns of the file in ``folder``: numbers (nodes,). Raises
+    `DataError` where it is of other units, or a parent's number is not the sum of its children's."""
     try:
         table = pq.read_table(folder / UNITS)
         known = {name: table[name].to_numpy() for name in table.column_names if name != "geoid"}
@@ -170,6 +172,20 @@ def _require_public(folder: Path, universe: Universe, households: Release, perso
         raise DataError(f"{shown_path(folder / UNITS)}: is not what was written; {FETCH}") from None
     if not same:
         raise DataError(f"{shown_path(folder / UNITS)}: its rows are not the units of both tables; {FETCH}")
+    for name, numbers in known.items():
+        for families in geography.tree.families_up():
+            wrong = np.flatnonzero(families.total(numbers[families.children]) != numbers[families.parents])
+            if len(wrong):
+                where = geography.describe(families.parents.start + int(wrong[0]))
+                raise DataError(f"{where}: {shown(name)} is not the sum of its children's in {UNITS}; {FETCH}")
+    return known
+
+
+def _require_public(folder: Path, universe: Universe, households: Release, persons: Release) -> None:
+    """Refuse tables with more households than units, or persons in facilities where there are none, or fewer than
+    facilities."""
+    geography = households.geography
+    known = public_units(folder, geography)
 
     def refuse(wrong: np.ndarray[Any, np.dtype[np.bool_]], said: str) -> None:
         at = np.flatnonzero(wrong)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -156,6 +157,44 @@ def test_a_release_with_more_households_than_units_is_refused(copied: Path) -> N
     (copied / "link.json").write_text(json.dumps(link))
     with pytest.raises(DataError, match="state '44': has more households than units"):
         verify_linked(copied)
+
+
+def test_public_numbers_of_units_that_do_not_add_up_are_refused(copied: Path) -> None:
+    table = pq.read_table(copied / "units.parquet").to_pandas()
+    table.loc[0, "units"] += 1000
+    table.to_parquet(copied / "units.parquet", index=False)
+    link = json.loads((copied / "link.json").read_text())
+    link["files"]["units.parquet"]["sha256"] = file_digest(copied / "units.parquet")
+    (copied / "link.json").write_text(json.dumps(link))
+    with pytest.raises(DataError, match=r"state '44': 'units' is not the sum of its children's in units\.parquet"):
+        verify_linked(copied)
+
+
+def test_what_is_not_of_the_release_is_refused(copied: Path, written: Written, tmp_path: Path) -> None:
+    (copied / "persons.csv").write_text("household,geoid")
+    with pytest.raises(DataError, match=r"persons\.csv: is no file of the release"):
+        verify_linked(copied)
+    records = Path(shutil.copytree(written.directory / "microdata", tmp_path / "microdata"))
+    (records / "households" / "extra.csv").write_text("household,geoid")
+    with pytest.raises(DataError, match=r"extra\.csv: is no file of the microdata"):
+        read_linked(records)
+
+
+def test_records_of_other_numbers_of_units_are_refused(written: Written, tmp_path: Path, topdown: Command) -> None:
+    """A vacant unit has no attribute, and is in no cell of the release."""
+    folder = Path(shutil.copytree(written.directory, tmp_path / "out"))
+    path = folder / "microdata" / "households" / "part-00000.parquet"
+    table = pq.read_table(path)
+    vacant = table["size"].is_null()
+    geoid = table["geoid"].filter(vacant)[0].as_py()
+    pq.write_table(table.filter(pc.invert(vacant)), path)
+    inventory = json.loads((folder / "microdata" / "_manifest.json").read_text())
+    inventory["files"]["households/part-00000.parquet"]["sha256"] = file_digest(path)
+    (folder / "microdata" / "_manifest.json").write_text(json.dumps(inventory))
+    done = topdown("verify", folder / "microdata")
+    assert done.returncode == DataError.exit_code
+    assert f"block '{geoid}': has" in done.stderr
+    assert "units, and the records of households are of" in done.stderr
 
 
 def test_a_run_that_is_started_again_draws_the_same(written: Written) -> None:

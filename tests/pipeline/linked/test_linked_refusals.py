@@ -181,6 +181,13 @@ def test_bad_tables(spoilt: Callable[[Tables], str], tmp_path: Path, topdown: Co
         (("linked_microdata = true", 'exports = ["sdmx"]'), "output.exports: a release of two"),
         (("linked_microdata = true", "page = true"), "output.page: a release of two"),
         (("[output]", '[exports]\nquery = "total"\n\n[output]'), "exports: a release of two"),
+        (("[link]\n", '[link]\nhouseholds = "../evil"\n'), "table '../evil': a folder of the release has this name"),
+        (("[link]\n", '[link]\nhouseholds = "units.parquet"\n'), "table 'units.parquet': a folder of the release"),
+        (("[link]\n", '[link]\nhouseholds = ""\n'), "table '': a folder of the release has this name"),
+        (
+            ('tables = ["persons: hispanic * race"', 'tables = ["persons: race * hispanic", "persons: hispanic * race"'),
+            "'persons: hispanic * race' is asked for twice; name it once",
+        ),
         (("[output]", '[page]\ngeometry = "a.geojson"\n\n[output]'), "page: a release of two"),
     ],
 )  # fmt: skip
@@ -192,6 +199,29 @@ def test_bad_settings(change: tuple[str, str], said: str, tmp_path: Path, topdow
     assert done.stderr.count("error:") == 1
     assert said in " ".join(done.stderr.split()), done.stderr
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
+
+
+def test_an_attribute_called_as_a_column_of_the_release(tmp_path: Path, topdown: Command) -> None:
+    path = configured(tmp_path, ("hrace", "level"))
+    homes = pd.read_parquet(tmp_path / "households.parquet")
+    homes.rename(columns={"hrace": "level"}).to_parquet(tmp_path / "households.parquet", index=False)
+    for command in ("check", "run"):
+        done = topdown(command, path, "--quiet")
+        assert done.returncode == ConfigError.exit_code
+        assert "attribute 'level' has the same name as a column of the release" in done.stderr
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("method", ["top-down", "gls-top-down"])
+def test_a_level_may_be_left_out(method: str, tmp_path: Path, topdown: Command) -> None:
+    shares = {"state": "1/4", "county": "0", "tract": "0", "block group": "0", "block": "1/4"}
+    inner = ", ".join(f'"{level}" = "{share}"' for level, share in shares.items())
+    change = (
+        'shares = { persons = "1/2", households = "1/2" }',
+        f"shares = {{ persons = {{ {inner} }}, households = {{ {inner} }} }}",
+    )
+    done = topdown("run", configured(tmp_path, change, ('method = "top-down"', f'method = "{method}"')), "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_folder_with_another_release_is_kept(tmp_path: Path, topdown: Command) -> None:

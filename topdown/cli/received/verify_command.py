@@ -73,7 +73,8 @@ def _require_possible(impossible: int, folder: Path) -> None:
 
 
 def _verify_records(folder: Path, out: Terminal) -> None:
-    from topdown.microdata.linked_microdata import check_linked, read_linked, require_equal
+    from topdown.microdata.linked_microdata import check_linked, read_linked, require_equal, require_units
+    from topdown.release.linked_release import public_units
     from topdown.release.published import read_release
 
     microdata = read_linked(folder)
@@ -81,6 +82,9 @@ def _verify_records(folder: Path, out: Terminal) -> None:
     beside = {name: folder.absolute().parent / "public" / name for name in names}
     if all(path.is_dir() for path in beside.values()):
         require_equal(microdata, {name: read_release(path).release for name, path in beside.items()})
+        known = public_units(folder.absolute().parent / "public", microdata.geography)
+        if "units" in known:
+            require_units(microdata, known["units"])
         out.say("ok        the records, tabulated, are the releases of both tables in public/ beside them")
     found = check_linked(microdata)
     for said, number in found.faults.items():

@@ -42,6 +42,7 @@ from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import largest_gains
 from topdown.projection.method import method_named
 from topdown.projection.upward_start import require_start
+from topdown.release.layouts import row_columns
 from topdown.release.linked_release import linked_noise, verify_linked
 from topdown.release.manifest import LedgerEntry, Origin
 from topdown.tables.parquet_folder import table_digest
@@ -153,6 +154,7 @@ def prepare_linked(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
         plans, options = {}, config.projection
         for name, one in configs.items():
             table = counts.of_table(name)
+            row_columns(table.schema)  # refuses rows that could not be written
             plan = measurable(one.plan(), geography.levels, table.schema)
             require_start(plan, geography.levels, table.schema, method_named(options.method), options.upward)
             require_protection(one, plan, geography.levels, largest_gains(plan, geography))

@@ -136,7 +136,7 @@ class LinkedAnswers:
     def on(self, nodes: slice, cells: IntArray, total: FloatArray | None) -> MeasuredCells:
         """What was measured of ``nodes``, numbered from the level's first, on ``cells``."""
         count, precision = nodes.stop - nodes.start, self.precision[nodes]
-        answers = np.stack([query.answers_of(cells) for query in self.answers] or [np.zeros((0, len(cells)), np.int64)])
+        answers = np.array([query.answers_of(cells) for query in self.answers], np.int64).reshape(-1, len(cells))
         said = []
         covered = np.zeros(len(cells), np.bool_)
         for number, (values, _) in enumerate(self.answers.values()):
