@@ -76,3 +76,34 @@ def test_rows_that_are_sums_of_those_after_or_before_them_are_found() -> None:
     assert sums_in_order(numbers[:, ::-1]).tolist() == expected[::-1]
     assert not sums_in_order(np.array([[30.0, 12, 18, 400, 500, 7, 90, 41]])).any()
     assert not sums_in_order(np.random.default_rng(1).poisson(900, (2, 500)).astype(float)).any()
+
+
+_COUNTIES = [
+    (f"{state}{county:03}", 1000 + county * 7, 900 + county * 5) for state in ("01", "06") for county in range(1, 30, 2)
+]
+
+
+@pytest.mark.parametrize("header", [",county,men,women", "county,,men,women"])
+def test_a_header_with_unnamed_columns_is_the_header(header: str, tmp_path: Path) -> None:
+    """Else the first row of data would be: its counts would be published, as names of cells."""
+    first = header.startswith(",")
+    rows = [
+        f"{k},{code},{men},{women}" if first else f"{code},,{men},{women}"
+        for k, (code, men, women) in enumerate(_COUNTIES)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join([header, *rows]) + "\n")
+    text = configuration(guess(tmp_path / "t.csv", PLAIN), "t.csv", "a title")
+    assert 'cells = ["men", "women"]' in text
+    assert "1007" not in text
+
+
+@pytest.mark.parametrize("columns", ["county", "state,county"])
+def test_a_total_among_codes_is_left_out(columns: str, tmp_path: Path) -> None:
+    both = "," in columns
+    rows = [f"{code[:2]},{code},{men},{women}" if both else f"{code},{men},{women}" for code, men, women in _COUNTIES]
+    sums = [sum(one[k] for one in _COUNTIES) for k in (1, 2)]
+    total = f"{'00,' if both else ''}Total,{sums[0]},{sums[1]}"
+    (tmp_path / "t.csv").write_text("\n".join([f"{columns},men,women", *rows, total]) + "\n")
+    text = configuration(guess(tmp_path / "t.csv", PLAIN), "t.csv", "a title")
+    assert 'leave_out = { county = ["Total"] }' in text
+    assert 'cells = ["men", "women"]' in text

@@ -116,6 +116,12 @@ class ColumnEvidence:
             for of in (_NUMBER, _WHOLE, _PERCENT)
         )
 
+    @property
+    def _names_a_total(self) -> bool:
+        """Whether some value is the name of a total, which stands among codes, and never among counts."""
+        lower = {value.lower() for value in self.values.to_pylist() if len(value) > 3}
+        return not lower.isdisjoint(vocabulary.TOTAL_ROWS)
+
     @cached_property
     def kind(self) -> str:
         """ "empty", "whole" (numbers, whole but for a few mistakes), "fraction" (numbers), "percent", or "text"."""
@@ -124,7 +130,7 @@ class ColumnEvidence:
             return "empty"
         if percent > _MOSTLY:
             return "percent"
-        if number < _MOSTLY or (number < 1 and vocabulary.says(self.name, vocabulary.CODE)):
+        if number < _MOSTLY or (number < 1 and (vocabulary.says(self.name, vocabulary.CODE) or self._names_a_total)):
             return "text"
         return "whole" if whole >= _FEW_MISTAKES * number else "fraction"
 

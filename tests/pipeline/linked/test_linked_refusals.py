@@ -185,7 +185,7 @@ def test_bad_tables(spoilt: Callable[[Tables], str], tmp_path: Path, topdown: Co
         (("[link]\n", '[link]\nhouseholds = "units.parquet"\n'), "table 'units.parquet': a folder of the release"),
         (("[link]\n", '[link]\nhouseholds = ""\n'), "table '': a folder of the release has this name"),
         (
-            ('tables = ["persons: hispanic * race"', 'tables = ["persons: race * hispanic", "persons: hispanic * race"'),
+            ('tables = ["persons: hisp', 'tables = ["persons: race * hispanic", "persons: hisp'),
             "'persons: hispanic * race' is asked for twice; name it once",
         ),
         (("[output]", '[page]\ngeometry = "a.geojson"\n\n[output]'), "page: a release of two"),
