@@ -219,8 +219,8 @@ def _watched(batches: Iterator[pa.RecordBatch], path: Path, watch: Watch | None)
 def _require(columns: Sequence[str] | None, known: Sequence[str], path: Path, form: Format) -> None:
     repeated = [name for name, times in Counter(known).items() if times > 1]
     if repeated:
-        said = f"are called {column_name(repeated[0])}; rename one of them" if repeated[0] else "have no name; name them"
-        raise DataError(f"{shown_path(path)}: two columns {said}")
+        called = f"are called {column_name(repeated[0])}; rename one of them"
+        raise DataError(f"{shown_path(path)}: two columns {called if repeated[0] else 'have no name; name them'}")
     there = set(known)
     for name in columns or ():
         if name not in there:
