@@ -28,6 +28,7 @@ from topdown.linked.record_faults import LinkedRows, record_faults
 from topdown.linked.universe import Universe
 from topdown.machine.files import file_digest, whole_folder
 from topdown.microdata.previous_output import INVENTORY, aside
+from topdown.release.archive import STRAY
 from topdown.release.manifest import MALFORMED
 from topdown.release.partition import GEOGRAPHY
 from topdown.release.whole_counts import Release
@@ -186,7 +187,8 @@ def require_replaceable_linked(directory: Path) -> None:
         listed_files = set(_described(directory)["files"]) | {INVENTORY}
     except DataError:
         listed_files = set()
-    there = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
+    files = (path for path in directory.rglob("*") if not path.is_dir() and path.name not in STRAY)
+    there = {path.relative_to(directory).as_posix() for path in files}
     if directory.is_symlink() or not there or there != listed_files:
         raise ConfigError(
             f"{shown_path(directory)} holds other files than linked microdata; move it away, or give another directory"

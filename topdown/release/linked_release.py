@@ -26,6 +26,7 @@ from topdown.linked.link_text import facts_of, universe_of
 from topdown.linked.universe import Universe
 from topdown.machine.files import file_digest
 from topdown.privacy.linked_units import LinkedGuarantee
+from topdown.release.archive import STRAY
 from topdown.release.manifest import MALFORMED, MANIFEST
 from topdown.release.published import read_release
 from topdown.release.verified import verify_release
@@ -138,7 +139,7 @@ def verify_linked(public: str | Path) -> LinkedVerified:
         releases[name] = read_release(folder / name).release
     if not (folder / UNITS).is_file() or file_digest(folder / UNITS) != units:
         raise DataError(f"{shown_path(folder / UNITS)}: is not the file that {LINK} lists; {FETCH}")
-    foreign = sorted({path.name for path in folder.iterdir()} - {LINK, UNITS, *universe.names})
+    foreign = sorted({path.name for path in folder.iterdir()} - {LINK, UNITS, *universe.names, *STRAY})
     if foreign:
         raise DataError(f"{shown_path(folder / foreign[0])}: is no file of the release; remove it, or put it elsewhere")
     households, persons = (releases[name] for name in universe.names)

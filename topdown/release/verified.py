@@ -39,7 +39,7 @@ from topdown.release.released_counts import (
 from topdown.release.whole_counts import Release
 from topdown.tables.output_formats import names_of
 from topdown.tables.parquet import longest_text, require_texts
-from topdown.wording import FETCH, reason, shown, shown_path, unquoted
+from topdown.wording import FETCH, listed, reason, shown, shown_path, unquoted
 from topdown.workload import Query, Schema
 from topdown.workload.answer_tables import AnswerTable, answer_tables, known_columns, stated_table
 
@@ -108,6 +108,12 @@ def verify_files(public: Path, remedy: str = FETCH) -> dict[str, Any]:
         if (inside / MANIFEST).is_file():
             raise DataError(
                 f"{shown_path(public)}: it is the output folder of a run; give the release in it, {shown_path(inside)}"
+            )
+        tables = sorted(path.parent.name for path in public.glob(f"*/{MANIFEST}"))
+        if len(tables) > 1:
+            raise DataError(
+                f"{shown_path(public)}: it holds a release of {len(tables)} tables; give the folder of one of them: "
+                f"{listed(tables)}"
             )
         raise DataError(f"{shown_path(public / MANIFEST)}: {manifest}; {remedy}")
     if defects:

@@ -171,6 +171,10 @@ def test_public_numbers_of_units_that_do_not_add_up_are_refused(copied: Path) ->
 
 
 def test_what_is_not_of_the_release_is_refused(copied: Path, written: Written, tmp_path: Path) -> None:
+    (copied / ".DS_Store").write_text("of a file manager")
+    verify_linked(copied)
+    with pytest.raises(DataError, match="it holds a release of 2 tables; give the folder of one of them: 'households'"):
+        td.read_release(copied)
     (copied / "persons.csv").write_text("household,geoid")
     with pytest.raises(DataError, match=r"persons\.csv: is no file of the release"):
         verify_linked(copied)
