@@ -187,8 +187,7 @@ def require_replaceable_linked(directory: Path) -> None:
         listed_files = set(_described(directory)["files"]) | {INVENTORY}
     except DataError:
         listed_files = set()
-    files = (path for path in directory.rglob("*") if not path.is_dir() and path.name not in STRAY)
-    there = {path.relative_to(directory).as_posix() for path in files}
+    there = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
     if directory.is_symlink() or not there or there != listed_files:
         raise ConfigError(
             f"{shown_path(directory)} holds other files than linked microdata; move it away, or give another directory"
@@ -259,7 +258,8 @@ def read_linked(directory: str | Path) -> LinkedMicrodata:
         path = directory / name
         if not path.is_file() or file_digest(path) != facts["sha256"]:
             raise DataError(f"{shown_path(path)}: is not the file that {INVENTORY} lists; {FETCH}")
-    there = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
+    files = (path for path in directory.rglob("*") if not path.is_dir() and path.name not in STRAY)
+    there = {path.relative_to(directory).as_posix() for path in files}
     foreign = sorted(there - {INVENTORY, *found["files"]})
     if foreign:
         path = shown_path(directory / foreign[0])

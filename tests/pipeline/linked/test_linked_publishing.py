@@ -179,6 +179,8 @@ def test_what_is_not_of_the_release_is_refused(copied: Path, written: Written, t
     with pytest.raises(DataError, match=r"persons\.csv: is no file of the release"):
         verify_linked(copied)
     records = Path(shutil.copytree(written.directory / "microdata", tmp_path / "microdata"))
+    (records / "households" / ".DS_Store").write_text("of a file manager")
+    read_linked(records)
     (records / "households" / "extra.csv").write_text("household,geoid")
     with pytest.raises(DataError, match=r"extra\.csv: is no file of the microdata"):
         read_linked(records)
