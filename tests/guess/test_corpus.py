@@ -107,3 +107,22 @@ def test_a_total_among_codes_is_left_out(columns: str, tmp_path: Path) -> None:
     text = configuration(guess(tmp_path / "t.csv", PLAIN), "t.csv", "a title")
     assert 'leave_out = { county = ["Total"] }' in text
     assert 'cells = ["men", "women"]' in text
+
+
+@pytest.mark.parametrize("columns", [(1, 2), (0, 1, 2)])
+def test_a_table_without_a_row_of_names_is_refused(columns: tuple[int, ...], tmp_path: Path) -> None:
+    """The counts of its first unit would be published, as names of cells."""
+    rows = [(code, f"unit {code}", str(men)) for code, men, _ in _COUNTIES]
+    lines = [",".join([*(row[k] for k in columns), "12"]) for row in rows]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError, match="seems to be data; give it a row of names") as error:
+        guess(tmp_path / "t.csv", PLAIN)
+    assert "1007" not in str(error.value)
+
+
+@pytest.mark.parametrize("names", ["2010,2020", "0,5,10,15,20,25"])
+def test_years_and_series_are_names_of_columns(names: str, tmp_path: Path) -> None:
+    count = names.count(",") + 1
+    rows = [",".join([code, *(str(men + k) for k in range(count))]) for code, men, _ in _COUNTIES]
+    (tmp_path / "t.csv").write_text("\n".join([f"county,{names}", *rows]) + "\n")
+    assert guess(tmp_path / "t.csv", PLAIN).cells

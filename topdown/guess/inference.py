@@ -84,6 +84,10 @@ def guess(path: Path, form: Format) -> Guess:
     return found
 
 
+_NUMBER_WITH_MARKS = re.compile(r"[-+]?\d[\d., '\u00a0\u202f]*")
+_YEARS, _MANY_NUMBERS = range(1800, 2101), 6
+
+
 def _unmarked(column: ColumnEvidence, form: Format) -> ColumnEvidence:
     """``column`` with its numbers as digits, where it is one of numbers with marks."""
     if column.stored_number:
@@ -91,6 +95,20 @@ def _unmarked(column: ColumnEvidence, form: Format) -> ColumnEvidence:
     text = without_marks(column.text, form)
     other = ColumnEvidence(column.name, column.place, text)
     return other if other.kind in ("whole", "fraction") and not column.is_digits else column
+
+
+def _as_number(name: str) -> float | None:
+    """A name that is a number, with or without marks between its digits; None for any other."""
+    return float("".join(filter(str.isdigit, name))) if _NUMBER_WITH_MARKS.fullmatch(name.strip()) else None
+
+
+def _is_series(numbers: Sequence[float]) -> bool:
+    """Whether the names of columns, all of them numbers, are years, or so many that they rise by chance in one table of
+    hundreds: ages, or codes in order.
+    """
+    if all(number in _YEARS for number in numbers):
+        return True
+    return len(numbers) >= _MANY_NUMBERS and bool((np.diff(numbers) > 0).all())
 
 
 class _Table:
@@ -111,6 +129,7 @@ class _Table:
     # -- the whole --------------------------------------------------------------------------------------------------
 
     def guess(self) -> Guess:
+        self._require_names()
         sliced = self._sliced()
         if sliced is not None:
             return sliced
@@ -119,6 +138,18 @@ class _Table:
             return self._part(*whole)
         self._leave_out(total_rows(self.sorted.units, self.sorted.counts, self.rows))
         return self._kind()
+
+    def _require_names(self) -> None:
+        """Refuse names that are numbers above columns of numbers, unless these are years or a series: they may be the
+        first row of data, whose counts would be published as names. Raises `DataError`.
+        """
+        counted = [one for one in self.columns if one.kind in ("whole", "fraction")]
+        numbers = [number for one in counted if (number := _as_number(one.name)) is not None]
+        if numbers and not _is_series(numbers):
+            raise DataError(
+                "its first row has numbers where the names of columns of numbers should stand, and seems to be data; "
+                "give it a row of names, with a letter in each"
+            )
 
     def _kind(self) -> Guess:
         if all(one.name.strip().isdigit() for one in self.columns):
