@@ -126,3 +126,19 @@ def test_years_and_series_are_names_of_columns(names: str, tmp_path: Path) -> No
     rows = [",".join([code, *(str(men + k) for k in range(count))]) for code, men, _ in _COUNTIES]
     (tmp_path / "t.csv").write_text("\n".join([f"county,{names}", *rows]) + "\n")
     assert guess(tmp_path / "t.csv", PLAIN).cells
+
+
+def test_rows_of_delimiters_alone_are_empty(tmp_path: Path) -> None:
+    """A spreadsheet program writes the empty row between a table and its notes in this way."""
+    rows = [
+        "county,men,women",
+        *(f"{code},{men},{women}" for code, men, women in _COUNTIES),
+        ",,",
+        "Notes: preliminary,,",
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    found = guess(tmp_path / "t.csv", PLAIN)
+    assert found.form.footer == 2
+    (tmp_path / "made.toml").write_text(configuration(found, "t.csv", "a title"), encoding="utf-8")
+    geography, _ = read_input(load_config(tmp_path / "made.toml"))
+    assert geography.n_leaves == len(_COUNTIES)

@@ -70,7 +70,8 @@ def without_notes(path: Path, table: pa.Table, form: Format) -> tuple[pa.Table, 
 
 def notes_below(rows: Sequence[Sequence[str]]) -> int:
     """How many of the last ``rows`` of a table, as text, are notes below it: they have no number where other rows have
-    one, and have either another width or only a text in their first column that is no name of a unit.
+    one, and have either another width or only a text in their first column that is no name of a unit. Rows of
+    delimiters alone, as spreadsheet programs write empty ones, are counted where they are among or above these.
     """
     width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
     full = [row for row in rows if len(row) == width]
@@ -78,16 +79,19 @@ def notes_below(rows: Sequence[Sequence[str]]) -> int:
     if width < 2 or not numeric or len(full) < _LEAST_ROWS:
         return 0
     longest = max(len(row[0]) for row in full[: -len(full) // 4 or None])
-    found = 0
+    found = empty = 0
     for row in reversed(rows):
         filled = [cell.strip() for cell in row if cell.strip()]
+        if not filled:
+            empty += 1
+            continue
         torn = len(row) != width and not any(_is_number(cell) and not _YEAR.fullmatch(cell) for cell in filled)
         apart = len(filled) == 1 and bool(row[0].strip()) and (len(filled[0]) > 1.5 * longest or _NOTE.match(filled[0]))
         words = len(row) == width and not any(_is_number(row[k]) for k in numeric) and bool(_NOTE.match(row[0].strip()))
         if not (torn or apart or words):
             break
         found += 1
-    return found
+    return found + empty
 
 
 def _is_number(cell: str) -> bool:
