@@ -113,3 +113,12 @@ def test_subtrees(tree: Tree) -> None:
             if tree.parent[other] in covered:
                 covered.add(other)
         assert set(nodes.tolist()) == covered
+
+
+def test_the_nodes_that_are_not_their_childrens_sums_are_found() -> None:
+    tree = Tree.from_family_sizes([np.array([2]), np.array([1, 3])])
+    right = np.array([[10, 1, 9, 1, 2, 3, 4], [5, 0, 5, 0, 5, 0, 0]])
+    assert not tree.not_sums(right).any()
+    wrong = right + np.array([[0, 0, 1, 0, 0, 0, 0], [0] * 7])
+    assert tree.not_sums(wrong).tolist() == [[True, False, True], [False, False, False]]
+    assert tree.not_sums(wrong[0]).tolist() == [True, False, True]

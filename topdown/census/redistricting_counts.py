@@ -259,15 +259,13 @@ def _spine(geo: pa.Table, present: list[str]) -> tuple[Geography, npt.NDArray[np
 def _partial(geography: Geography, members: dict[str, pa.Table], rows: npt.NDArray[np.int64]) -> tuple[str, ...]:
     """A description of the levels whose units do not add up to those above."""
     total = numbers(members["01"].take(pa.array(rows)), field_names("P1")[:1], "table P1")[:, 0]
-    found = []
-    for index, families in enumerate(geography.tree.families_down()):
-        off = families.total(total[families.children]) != total[families.parents]
-        if off.any():
-            found.append(
-                f"the units of level {shown(geography.levels[index + 1])} do not add up to those of "
-                f"level {shown(geography.levels[index])}: the file holds a part of them"
-            )
-    return tuple(found)
+    off, levels = geography.tree.not_sums(total), geography.levels
+    return tuple(
+        f"the units of level {shown(levels[index + 1])} do not add up to those of level {shown(levels[index])}: the "
+        "file holds a part of them"
+        for index in range(len(levels) - 1)
+        if off[geography.tree.level(index)].any()
+    )
 
 
 assert len(HEADER) == 97  # nosec B101 # a field more or less would shift all others

@@ -241,12 +241,12 @@ class LinkedConfig(DerivationConfig):
                             f"input.coded.{name}.{attribute} has codes of {listed(own.categories)}; give each category "
                             f"of the schema some: {listed(categories)}"
                         )
-            asked = set[tuple[bool, str, bool]]()
+            asked = set[str]()
             for text in self.output.tables:
-                one = LinkedQuery.parse(text, universe)
-                if (one.of_persons, one.query.name, one.vacant) in asked:
+                name = LinkedQuery.parse(text, universe).name
+                if name in asked:
                     raise ConfigError(f"output.tables: {shown(text)} is asked for twice; name it once")
-                asked.add((one.of_persons, one.query.name, one.vacant))
+                asked.add(name)
             for schema in (universe.households, universe.persons):
                 for name in schema.names:
                     if name in _COLUMNS:

@@ -257,6 +257,16 @@ class Tree:
         for families in self.families_up():
             values[..., families.parents] = families.total(values[..., families.children])
 
+    def not_sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """At which inner nodes the entry of ``values`` (..., nodes) is not the sum of the children's; (..., inner
+        nodes).
+        """
+        found = np.zeros((*values.shape[:-1], self.n_families), np.bool_)
+        for families in self.families_up():
+            sums = families.total(values[..., families.children])
+            found[..., families.parents] = sums != values[..., families.parents]
+        return found
+
     def blocks(self, n_cells: int) -> Iterator[slice]:
         """The cells in blocks of about a million values at all nodes, at least one cell each.
 

@@ -119,8 +119,7 @@ class ColumnEvidence:
     @property
     def _names_a_total(self) -> bool:
         """Whether some value is the name of a total, which stands among codes, and never among counts."""
-        lower = {value.lower() for value in self.values.to_pylist() if len(value) > 3}
-        return not lower.isdisjoint(vocabulary.TOTAL_ROWS)
+        return any(len(value) > 3 and vocabulary.names_total(value) for value in self.values.to_pylist())
 
     @cached_property
     def kind(self) -> str:

@@ -39,10 +39,7 @@ def total_rows(units: Sequence[ColumnEvidence], counts: Sequence[ColumnEvidence]
     counted = [one for one in counts if np.isfinite(one.numbers).all() and one.numbers.sum() > 0]
     for one in [c for c in units if c.kind == "text"]:
         for place, value in enumerate(one.values.to_pylist()):
-            if (
-                "".join(vocabulary.words_of(value)) not in vocabulary.TOTAL_ROWS
-                and value.lower() not in vocabulary.TOTAL_ROWS
-            ):
+            if not vocabulary.names_total(value):
                 continue
             rows = one.codes == place
             if rows.all():

@@ -196,6 +196,11 @@ DISJOINT = tuple(frozenset(words.split()) for words in _DISJOINT)
 
 
 @cache
+def names_total(value: str) -> bool:
+    """Whether a value is the name of a row that is a total."""
+    return "".join(words_of(value)) in TOTAL_ROWS or value.lower() in TOTAL_ROWS
+
+
 def words_of(name: str) -> tuple[str, ...]:
     """The words in a column's name in lower case, without accents: "Total_Pop2010" is total, pop and 2010."""
     folded = name.translate(_FOLDED)

@@ -218,9 +218,14 @@ class Measurements(ArrowTable):
         )
 
     @property
+    def none_kept(self) -> bool:
+        """Whether the measurements of no level were kept."""
+        return len(self.not_kept) == len(self.geography.levels)
+
+    @property
     def kept(self) -> Measurements:
         """The measurements of the levels that were kept; these themselves, where none or every one was left out."""
-        if len(self.not_kept) in (0, len(self.geography.levels)):
+        if not self.not_kept or self.none_kept:
             return self
         return self.top(self.geography.levels[-len(self.not_kept) - 1])
 
@@ -228,7 +233,7 @@ class Measurements(ArrowTable):
         """Why the errors of answers at published ``levels`` are not known; None where their measurements were kept, on
         a spine those of nodes that they are sums of."""
         known, asked = self.kept.published.levels if self.not_kept else self.published.levels, {*levels}
-        known = () if len(self.not_kept) == len(self.geography.levels) else known
+        known = () if self.none_kept else known
         missing = [level for level in self.published.levels[len(known) :] if level in asked]
         return f"the release is so large that its measurements of {listed(missing)} were not kept" if missing else None
 

@@ -174,11 +174,10 @@ def public_units(folder: Path, geography: Geography) -> dict[str, IntArray]:
     if not same:
         raise DataError(f"{shown_path(folder / UNITS)}: its rows are not the units of both tables; {FETCH}")
     for name, numbers in known.items():
-        for families in geography.tree.families_up():
-            wrong = np.flatnonzero(families.total(numbers[families.children]) != numbers[families.parents])
-            if len(wrong):
-                where = geography.describe(families.parents.start + int(wrong[0]))
-                raise DataError(f"{where}: {shown(name)} is not the sum of its children's in {UNITS}; {FETCH}")
+        wrong = np.flatnonzero(geography.tree.not_sums(numbers))
+        if len(wrong):
+            where = geography.describe(int(wrong[0]))
+            raise DataError(f"{where}: {shown(name)} is not the sum of its children's in {UNITS}; {FETCH}")
     return known
 
 

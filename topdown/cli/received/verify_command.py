@@ -79,10 +79,11 @@ def _verify_records(folder: Path, out: Terminal) -> None:
 
     microdata = read_linked(folder)
     names = microdata.description.universe.names
-    beside = {name: folder.absolute().parent / "public" / name for name in names}
+    public = folder.absolute().parent / "public"
+    beside = {name: public / name for name in names}
     if all(path.is_dir() for path in beside.values()):
         require_equal(microdata, {name: read_release(path).release for name, path in beside.items()})
-        known = public_units(folder.absolute().parent / "public", microdata.geography)
+        known = public_units(public, microdata.geography)
         if "units" in known:
             require_units(microdata, known["units"])
         out.say("ok        the records, tabulated, are the releases of both tables in public/ beside them")

@@ -68,12 +68,9 @@ class LinkedProgram:
                 continue
             if (table < 0).any():
                 raise Contradiction(int(np.argmax((table < 0).any(axis=1))), f"its {what} are below 0")
-            for index in range(self.tree.n_levels - 1):
-                families = self.tree.families(index)
-                off = (families.total_rows(table[families.children]) != table[families.parents]).any(axis=1)
-                if off.any():
-                    node = self.tree.level(index).start + int(np.argmax(off))
-                    raise Contradiction(node, f"the {what} of its children do not add up to its own")
+            off = self.tree.not_sums(table.T).any(axis=0)
+            if off.any():
+                raise Contradiction(int(np.argmax(off)), f"the {what} of its children do not add up to its own")
         _ = self.answers
 
     @cached_property

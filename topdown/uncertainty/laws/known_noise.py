@@ -233,7 +233,7 @@ def _other_variance(level: str, found: float, stated: float) -> ConfigError:
 def _require_pivot(measurements: Measurements) -> None:
     """Raises `ConfigError` unless the estimate less the true value is a known combination of noise of known laws."""
     plan = measurements.plan
-    if len(measurements.not_kept) == len(measurements.geography.levels):
+    if measurements.none_kept:
         raise ConfigError(str(measurements.reason_against(measurements.published.levels)))
     if plan is None and measurements.mechanism is not None:
         return
