@@ -80,7 +80,7 @@ def test_a_family_that_cycles_goes_on_by_falling_objectives() -> None:
             continue
         tried += 1
         table, pattern, g, total, allowed = family
-        none = np.zeros((0, len(total)), np.bool_), np.zeros((len(g), 0), np.int8), np.zeros((len(g), 0))
+        none = np.zeros((0, len(total))), np.zeros((len(g), 0), np.int8), np.zeros((len(g), 0))
         x, multipliers, free = np.zeros_like(g), np.zeros(len(total)), allowed.copy()
         information = family_kernel._information(table, pattern)
         ended, _ = family_kernel._primal(

@@ -117,7 +117,7 @@ def test_the_chain_is_nested_and_holds_what_must_be_held() -> None:
 
 def test_where_two_arcs_meet_one_number_decides_on_both() -> None:
     # From 0 by 1 to 2; from 0 to 3, at which an arc from 2 ends too; from 0 to 2; a loop between 4 and 5.
-    tail, head = np.array([0, 1, 0, 2, 0, 4, 5]), np.array([1, 2, 3, 3, 2, 5, 4])
+    tail, head = np.array([[0, 1, 0, 2, 0, 4, 5], [1, 2, 3, 3, 2, 5, 4]], np.int32)
     chain, along, first, last, nodes = straighten(tail, head, 6)
     assert chain.tolist() == [0, 0, 1, 1, 2, 3, 3]
     assert along.tolist() == [True, True, True, False, True, True, True]

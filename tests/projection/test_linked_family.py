@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import Mock
 
+import numba
 import numpy as np
 import pytest
 
@@ -278,3 +279,11 @@ def test_what_no_solver_solves_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("topdown.projection.linked.interior.solve_inside", Mock(side_effect=failed))
     with pytest.raises(ProjectionError, match="a family's program was not solved in 18000 rounds"):
         family.solve()
+
+
+def test_the_loops_are_compiled_for_one_memory_layout() -> None:
+    # For another one they would be compiled once more, for many seconds: that of a program without some of its cells.
+    family = measured_family(UNIVERSE, np.random.default_rng(1), children=4, mean=4.0)
+    unit = UNIVERSE.is_unit(family.cells)
+    counts = np.zeros((4, len(family.cells)), np.int64)
+    assert numba.typeof(family.given(counts, unit)._arrays()) == numba.typeof(family._arrays())

@@ -157,7 +157,7 @@ def test_trees_are_scikit_learn_s_to_the_last_bit(seed: int) -> None:
     tree = theirs.tree_
     values = np.ascontiguousarray(matrix.T, dtype=np.float32)
     left, right, feature, threshold, rows, synthetic, leaf = grow(
-        values, np.argsort(values, axis=1), labels, depth, min_split, min_leaf
+        values, np.argsort(values, axis=1), labels, depth, min_split, min_leaf, -1.0
     )
     inner = tree.children_left >= 0
     assert tree.node_count > 1

@@ -309,8 +309,8 @@ def _by_active_set(family: Family) -> tuple[Solved, int]:
     (table, g), conditions, total = family.known, family.conditions, family.total
     x, sums, rows, ended, rounds = family_kernel.solve_family(
         table,
-        family.pattern,
         # In one type and memory layout: for every other one the loops would be compiled anew, for many seconds.
+        np.ascontiguousarray(family.pattern, np.int32),
         np.ascontiguousarray(g),
         np.ones(len(family.cells)) if total is None else np.ascontiguousarray(total),
         total is not None,

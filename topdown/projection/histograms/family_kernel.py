@@ -540,9 +540,10 @@ def _add_product(matrix: Any, vector: Any, index: Any, into: Any) -> None:
 
 
 @compiled
-def _couple(tied: bool, responses: Any, matrix: Any, kept: Any) -> None:
-    """The `factor` of sum_c H_c, in place of ``matrix`` (cells x cells), with the pivots that are ``kept`` (cells,)."""
-    if not tied:
+def _couple(responses: Any, matrix: Any, kept: Any) -> None:
+    """The `factor` of sum_c H_c, in place of ``matrix`` (cells x cells; empty where children are independent), with the
+    pivots that are ``kept`` (cells,)."""
+    if not len(matrix):
         return
     matrix[:] = 0.0
     for index, _, inverse, _ in responses:
@@ -571,7 +572,6 @@ def _restore_sums(responses: Any, matrix: Any, kept: Any, step: Any, change: Any
 
 @compiled
 def _solve_free(
-    tied: bool,
     total: Any,
     information: Any,
     g: Any,
@@ -611,7 +611,7 @@ def _solve_free(
                 slope[k] = multiplier[index[k]] - slope[k]
                 lack = max(lack, abs(slope[k]))
             _add_product(inverse, slope, index, change[c])
-        if tied:
+        if len(matrix):
             step = total.copy()
             for c in range(children):
                 for k in responses[c][0]:
@@ -818,23 +818,9 @@ def _primal(
     for step in range(20 * children * cells + 1000):
         if not _refresh(information, free, rows, side, weights, stale, responses):
             return SINGULAR, step
-        _couple(True, responses, matrix, kept)
+        _couple(responses, matrix, kept)
         _solve_free(
-            True,
-            total,
-            information,
-            g,
-            rows,
-            side,
-            low,
-            high,
-            weights,
-            others,
-            responses,
-            matrix,
-            kept,
-            aim,
-            multiplier,
+            total, information, g, rows, side, low, high, weights, others, responses, matrix, kept, aim, multiplier
         )
         length = 1.0
         for c in range(children):
@@ -925,9 +911,9 @@ def solve_family(
         if not _refresh(information, free, rows, side, weights, stale, responses):
             return x, multiplier, others, SINGULAR, rounds
         if moved:
-            _couple(tied, responses, matrix, kept)
+            _couple(responses, matrix, kept)
         _solve_free(
-            tied, total, information, g, rows, side, low, high, weights, others, responses, matrix, kept, x, multiplier
+            total, information, g, rows, side, low, high, weights, others, responses, matrix, kept, x, multiplier
         )
         wrong = _change_minds(
             information,

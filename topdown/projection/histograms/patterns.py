@@ -84,7 +84,7 @@ class Patterns:
         from topdown.projection.histograms.precision_kernel import patterns_of
 
         places, groups, classes = self._of_cells
-        return np.asarray(patterns_of(places[:, cells], groups[:, cells], classes))
+        return np.asarray(patterns_of(places.take(cells, axis=1), groups.take(cells, axis=1), classes))
 
     @cached_property
     def _of_cells(self) -> tuple[IntArray, IntArray, IntArray]:

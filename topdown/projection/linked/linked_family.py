@@ -184,7 +184,9 @@ class MeasuredCells(NamedTuple):
 
     def g(self) -> FloatArray:
         """The linear part of the program (nodes x cells)."""
-        found = np.tile(self.prior * self.share, (len(self.precision) if self.share.ndim == 1 else 1, 1))
+        # In one memory layout: for every other one the solver's loops would be compiled anew, for many seconds.
+        found = np.empty((len(self.precision), len(self.prior)))
+        found[:] = self.prior * self.share
         for precision, said in zip(self.precision.T, self.said, strict=True):
             add_said(np.ascontiguousarray(precision), said, found)
         return found
@@ -235,7 +237,7 @@ class LinkedFamily(NamedTuple):
             sums = np.zeros((len(away), int(answer.max(initial=0)) + 2))
             np.add.at(sums.T, answer[some], away[:, some].T)
             sums[:, -1] = 0.0  # what counts in no answer
-            rest.append(found - sums[:, answer])
+            rest.append(np.ascontiguousarray(found - sums[:, answer]))
         fixed = away @ self.rows.coefficients.T
         return self._replace(
             measured=MeasuredCells(answers, rest, precision, prior, share - away),

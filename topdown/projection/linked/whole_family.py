@@ -107,7 +107,7 @@ def _units(universe: Universe, family: LinkedFamily, x: FloatArray, unit: BoolAr
     lived = universe.is_household(cells)
     kind = np.where(lived, compositions.class_of(np.where(lived, cells, 0)), compositions.n_classes)
     sizes = np.append(compositions.total_least, -1)[kind]
-    held = _cleaned(x[:, unit], total, np.zeros(len(cells), np.int64))
+    held = np.ascontiguousarray(_cleaned(x[:, unit], total, np.zeros(len(cells), np.int64)))
     groups = [np.zeros(len(cells), np.int64), lived.astype(np.int64), sizes + 1, kind, np.arange(len(cells))]
     h = nearest(network(held, total, groups), source)
     if len(h) > 1:

@@ -63,7 +63,7 @@ def grow(
     depth: int,
     min_split: int,
     min_leaf: int,
-    least_errors: float = -1.0,
+    least_errors: float,
 ) -> tuple[IntArray, IntArray, IntArray, FloatArray, IntArray, IntArray, IntArray]:
     """Grow on all records: (left, right, feature, threshold, rows, synthetic) by node, and every record's leaf.
 
