@@ -26,7 +26,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import published
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.release.archive import ARCHIVE, write_archive
-from topdown.release.manifest import MANIFEST
+from topdown.release.places import MANIFEST, require_outside_releases
 from topdown.release.published import PublishedRelease, read_release
 from topdown.release.read import read_measurements, require_all
 from topdown.release.verified import verify_files
@@ -346,6 +346,7 @@ def export_release(
         able = [one.name for one in EXPORT_FORMATS.values() if idle[0] in one.options]
         raise ConfigError(f"--{idle[0]} does not apply to --format {form}; it is for {listed(able)}")
     folder = require_encodable(Path(output))
+    require_outside_releases(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(f"{shown_path(folder)} exists already; give another --output")
     return Exported(tuple(chosen.write(Path(public), folder, options)), tuple(chosen.notes(options)))

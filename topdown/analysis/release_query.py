@@ -19,8 +19,8 @@ from topdown.geography.geography import Geography
 from topdown.geography.lookup import units_meant
 from topdown.geography.tree import IntArray, runs
 from topdown.measurements.measurements import Measurements
-from topdown.release.manifest import MANIFEST
 from topdown.release.partition import MEASUREMENTS, RELEASE
+from topdown.release.places import MANIFEST
 from topdown.release.read import measurements_of
 from topdown.release.released_counts import as_described, read_counts
 from topdown.release.verified import verify_files

@@ -8,7 +8,8 @@ from topdown.config import RunConfig
 from topdown.errors import ConfigError
 from topdown.measurements.journal import BegunRelease, Journal
 from topdown.privacy.ledger import Ledger
-from topdown.release.manifest import MALFORMED, MANIFEST, manifest_at
+from topdown.release.manifest import MALFORMED, manifest_at
+from topdown.release.places import MANIFEST
 from topdown.release.verified import verify_files
 from topdown.wording import reason, shown_path
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
-from topdown.errors import ConfigError, DataError
-from topdown.tables.readers import require_encodable
+from topdown.errors import DataError
+from topdown.release.places import require_not_public
 from topdown.wording import FAILED, reason, shown_path
 
 
 def confidential_directory(output: Path) -> Path:
-    """``output``/internal. Raises `ConfigError` if a folder on the path is called public."""
-    # `realpath` and not `Path.resolve`, which stops at a loop of links.
-    if any(part.lower() == "public" for part in Path(os.path.realpath(require_encodable(output))).parts):
-        raise ConfigError(
-            f"{shown_path(output)}: a study compares with the true counts and is not written under a directory called "
-            "public; give another --output"
-        )
+    """``output``/internal. Raises `ConfigError` if a folder on the path is called public, or is a release."""
+    require_not_public(output, "a study compares with the true counts")
     return output / "internal"
 
 

@@ -57,6 +57,7 @@ from topdown.projection.method import method_named
 from topdown.projection.upward_start import require_start
 from topdown.release.layouts import row_columns
 from topdown.release.manifest import Origin
+from topdown.release.places import require_not_public
 from topdown.studies.methods import StudiedMethod
 from topdown.tables.geography_table import read_as_written
 from topdown.tables.readers import changed
@@ -317,7 +318,8 @@ def _prepare(
 
 
 def require_directory(path: Path) -> None:
-    """Refuse an output directory whose path, or the path of a folder above it, is a file, or that cannot be one."""
+    """Refuse an output directory whose path, or the path of a folder above it, is a file, or that cannot be one, or
+    that would be published with the release's secrets in it."""
     try:
         path.exists()
     except OSError as error:  # a name that is too long
@@ -331,6 +333,7 @@ def require_directory(path: Path) -> None:
             f"{shown_path(there)}: is no directory, and the output's directory would be it or below it; give another "
             "output.directory, or another --output"
         )
+    require_not_public(path, "a run keeps the key of its noise in internal/, beside public/,")
 
 
 def _require_list(config: RunConfig, digest: str, units: str | None) -> None:

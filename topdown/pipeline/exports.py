@@ -23,7 +23,8 @@ from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import published
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.machine.progress import Stages
-from topdown.release.manifest import MALFORMED, MANIFEST
+from topdown.release.manifest import MALFORMED
+from topdown.release.places import MANIFEST
 from topdown.tables.tidy import named_failures, write_json
 from topdown.wording import listed, reason, shown, shown_path
 from topdown.workload import Schema

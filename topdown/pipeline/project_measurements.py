@@ -17,6 +17,7 @@ from topdown.pipeline.derive import Drawn, Outcome, derive, require_solver
 from topdown.pipeline.exports import require_exportable, require_exports, write_exports
 from topdown.release.known_variances import STATEMENT
 from topdown.release.manifest import DerivedFrom, Origin
+from topdown.release.places import require_outside_releases
 from topdown.release.read import Published, read_measurements, require_all
 from topdown.release.verified import verify_files
 from topdown.tables.readers import require_encodable
@@ -44,6 +45,7 @@ def project_measurements(
     """
     stages = stages or Silent()
     directory = require_encodable(config.output_path if output is None else output)
+    require_outside_releases(directory)
     public = directory / "public"
     require_solver(config)
     require_exports(config, directory)

@@ -13,7 +13,7 @@ from typing import IO
 
 from topdown.errors import DataError
 from topdown.machine.files import whole_file
-from topdown.release.manifest import MANIFEST
+from topdown.release.places import MANIFEST
 from topdown.tables.output_formats import PARQUET
 from topdown.wording import FETCH, reason, shown_path, unquoted
 

@@ -27,7 +27,8 @@ from topdown.linked.universe import Universe
 from topdown.machine.files import file_digest
 from topdown.privacy.linked_units import LinkedGuarantee
 from topdown.release.archive import STRAY
-from topdown.release.manifest import MALFORMED, MANIFEST
+from topdown.release.manifest import MALFORMED
+from topdown.release.places import LINK, MANIFEST
 from topdown.release.published import read_release
 from topdown.release.verified import verify_release
 from topdown.release.whole_counts import Release
@@ -35,7 +36,7 @@ from topdown.tables.tidy import write_json
 from topdown.wording import FETCH, shown, shown_path
 from topdown.workload.schema import Schema
 
-LINK, UNITS = "link.json", "units.parquet"
+UNITS = "units.parquet"
 _VERSION = "1.0"
 
 

@@ -25,6 +25,7 @@ from topdown.projection.histograms.whole import WholeProjection
 from topdown.release.answer_files import AreaCounts, paths_of
 from topdown.release.known_variances import STATEMENT, exact_in_words, privacy_record
 from topdown.release.layouts import EVERY_CELL, LAYOUTS, Layout
+from topdown.release.places import MANIFEST
 from topdown.tables.output_formats import CSV, names_of
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
 from topdown.wording import FETCH, shown, shown_path
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 Projection: TypeAlias = Estimate | LinearAnswers | WholeProjection
 
-MANIFEST = "manifest.json"
 SCHEMA_VERSION = "1.7"
 
 FIELDS = frozenset(

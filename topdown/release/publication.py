@@ -37,14 +37,7 @@ from topdown.release.answer_files import (
 from topdown.release.catalogue import CROISSANT, CSVW, DCAT, croissant, csvw, dcat
 from topdown.release.codebook import data_package, in_words, own_tables
 from topdown.release.layouts import EVERY_CELL, wide_batches
-from topdown.release.manifest import (
-    MANIFEST,
-    SCHEMA_VERSION,
-    Description,
-    Projection,
-    describe_release,
-    described_file,
-)
+from topdown.release.manifest import SCHEMA_VERSION, Description, Projection, describe_release, described_file
 from topdown.release.partition import (
     ESTIMATES,
     ESTIMATES_CSV,
@@ -59,6 +52,7 @@ from topdown.release.partition import (
     nodes_of_files,
     whole_tables,
 )
+from topdown.release.places import MANIFEST
 from topdown.release.readme import DATAPACKAGE, METHODS, README, in_plain_words
 from topdown.release.whole_counts import Release
 from topdown.tables.count_reliability import Reliability, reliability_of

@@ -30,8 +30,9 @@ from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
 from topdown.projection.limits import AnswerLimits
-from topdown.release.manifest import LIMITS_STATEMENT, MALFORMED, MANIFEST, DerivedFrom, LedgerEntry, Origin
+from topdown.release.manifest import LIMITS_STATEMENT, MALFORMED, DerivedFrom, LedgerEntry, Origin
 from topdown.release.partition import GEOGRAPHY, LIMITS, MEASUREMENTS
+from topdown.release.places import MANIFEST
 from topdown.release.released_counts import as_described, released_limits, schema_of, units_of
 from topdown.release.verified import verify_files
 from topdown.tables.parquet import longest_text, require_texts

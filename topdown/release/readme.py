@@ -19,8 +19,9 @@ from topdown.machine.software import version_of
 from topdown.privacy.plan import Plan
 from topdown.release.answer_files import AREAS, FOLDER, paths_of
 from topdown.release.catalogue import CROISSANT, CSVW, DCAT
-from topdown.release.manifest import MANIFEST, Description
+from topdown.release.manifest import Description
 from topdown.release.partition import RELEASE
+from topdown.release.places import MANIFEST
 from topdown.tables.output_formats import names_of
 from topdown.tables.parquet_folder import parts_of
 from topdown.wording import escaped

@@ -23,8 +23,9 @@ from topdown.geography.unit_sums import PUBLISHED, SPINE, SpineGeography, publis
 from topdown.machine.memory import most_at_once, too_large
 from topdown.projection.limits import AnswerLimits
 from topdown.release.layouts import WITH_RECORDS, row_columns
-from topdown.release.manifest import MALFORMED, MANIFEST, layout_of, method_of
+from topdown.release.manifest import MALFORMED, layout_of, method_of
 from topdown.release.partition import GEOGRAPHY, RELEASE
+from topdown.release.places import MANIFEST
 from topdown.release.whole_counts import Release, SparseCounts
 from topdown.tables.geography_table import read_geography, read_trees
 from topdown.tables.parquet import longest_text, require_distinct, require_texts

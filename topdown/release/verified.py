@@ -23,8 +23,9 @@ from topdown.machine.files import file_digest
 from topdown.release.answer_files import AREAS, FOLDER, area_paths, paths_of, table_counts
 from topdown.release.archive import STRAY, unpacked
 from topdown.release.layouts import EVERY_CELL
-from topdown.release.manifest import MALFORMED, MANIFEST, manifest_at, require_version
+from topdown.release.manifest import MALFORMED, manifest_at, require_version
 from topdown.release.partition import GEOGRAPHY, LIMITS, RELEASE, is_part
+from topdown.release.places import MANIFEST
 from topdown.release.released_counts import (
     areas_of_release,
     as_described,

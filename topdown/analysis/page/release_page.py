@@ -29,7 +29,7 @@ from topdown.machine.software import version_of
 from topdown.pages.chart_style import styled
 from topdown.pages.leaf_outlines import Outlines, outlines_from, read_outlines
 from topdown.pages.shell import filled, packed
-from topdown.release.manifest import MANIFEST
+from topdown.release.places import MANIFEST, beside, require_outside_releases
 from topdown.release.published import PublishedRelease, read_release
 from topdown.release.readme import LANGUAGES, protection
 from topdown.tables.assignments import Assignment, areas_of
@@ -107,7 +107,8 @@ def write_page(public: str | Path, output: str | Path | None = None, options: Pa
     """
     folder = Path(public)
     found = read_release(folder)
-    target = require_encodable(folder.resolve().parent / FILE if output is None else Path(output))
+    target = require_encodable(beside(folder) / FILE if output is None else Path(output))
+    require_outside_releases(target)
     given, numbers = require_page(found.geography, options), PageNumbers.of(found)
     given = given._replace(areas=[*_released(found), *given.areas])
     pieces = in_pieces(found.geography, numbers.tables)

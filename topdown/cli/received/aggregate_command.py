@@ -50,11 +50,14 @@ def aggregate(
     from topdown.census.layouts.noisy_layout import tabulation_units
     from topdown.cli.options import require_new
     from topdown.errors import ConfigError
+    from topdown.release.places import require_outside_releases
     from topdown.release.published import read_release
 
     if bool(by) == bool(tabulation):
         raise ConfigError("give either files of units and their districts with --by, or levels with --tabulation")
     require_new(output)
+    if output is not None:
+        require_outside_releases(output)
     release = read_release(public)
     true_units = {level: tabulation_units(release.geography, level) for level in tabulation or ()}
     found = aggregated(

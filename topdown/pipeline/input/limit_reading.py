@@ -11,7 +11,7 @@ from topdown.config import RunConfig
 from topdown.errors import ConfigError, CountsError, DataError
 from topdown.geography.geography import Geography
 from topdown.projection.limits import AnswerLimits
-from topdown.release.manifest import MANIFEST
+from topdown.release.places import MANIFEST
 from topdown.tables.parquet_folder import table_digest
 from topdown.tables.readers import require_file, row_named
 from topdown.wording import reason, shown, shown_path

@@ -17,6 +17,7 @@ from topdown.measurements.journal import MEASUREMENTS, Journal
 from topdown.pipeline.already_released import require_noise
 from topdown.pipeline.charging import Charged, confirm, reserve
 from topdown.privacy.ledger import Ledger
+from topdown.release.places import require_not_public
 from topdown.research.statistic.measured_statistic import RECORD_BITS, measure_statistic
 from topdown.research.statistic.statistic_plan import StatisticPlan
 from topdown.tables.parquet_folder import table_digest
@@ -43,6 +44,7 @@ def release_statistic(
     columns of this table, and confirmed before anything is written. Raises `DataError` for a table that cannot be read
     or differs from the one before, `ConfigError` for another plan or columns, `BudgetError` where the ledger refuses.
     """
+    require_not_public(directory, "a statistic's key is kept in internal/, beside it,")
     digest = _digest(table)
     values = _values(table, columns)
     if _digest(table) != digest:
