@@ -346,7 +346,7 @@ def export_release(
         able = [one.name for one in EXPORT_FORMATS.values() if idle[0] in one.options]
         raise ConfigError(f"--{idle[0]} does not apply to --format {form}; it is for {listed(able)}")
     folder = require_encodable(Path(output))
-    require_outside_releases(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(f"{shown_path(folder)} exists already; give another --output")
+    require_outside_releases(folder)
     return Exported(tuple(chosen.write(Path(public), folder, options)), tuple(chosen.notes(options)))
