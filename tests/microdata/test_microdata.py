@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import topdown as td
 from support.command import topdown_command
-from support.places import RUN_TOML, SMALL_DATA, full_data
+from support.places import RUN_TOML, SMALL_DATA, Command, full_data
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.machine import files
@@ -398,3 +398,35 @@ def test_rhode_island_s_blocks_come_back_exactly(whole: bool, tmp_path: Path) ->
         table = pq.read_table(tmp_path / order).group_by(["geoid", "cell"]).aggregate([([], "count_all")])
         found = {(g, c): k for g, c, k in zip(*(column.to_pylist() for column in table.columns), strict=True)}
         assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"age": ["old", "young"], "sex": ["f", "m"]}, "the schema has 'age', 'sex', and the release 'sex', 'age'"),
+        (
+            {"sex": ["f", "x"], "age": ["young", "old"]},
+            "attribute 'sex' of the schema has 'f', 'x', and that of the rel",
+        ),
+        ({"cell": ["a", "b", "c", "d"]}, "the schema has 'cell', and the release 'sex', 'age'"),
+    ],
+)
+def test_another_schema_than_the_release_s_is_refused(
+    tmp_path: Path, topdown: Command, schema: dict[str, list[str]], says: str
+) -> None:
+    """Its columns would be filled in another order, and the records tabulated in it too."""
+    own = 'sex = ["f", "m"]\nage = ["young", "old"]\n'
+    cells = [f"{sex}_{age}" for sex in "fm" for age in ("young", "old")]
+    (tmp_path / "table.csv").write_text(f"county,{','.join(cells)}\n01001,1,2,3,4\n01003,50,60,70,80\n")
+    toml = RUN_TOML.replace('["adults", "children"]', json.dumps(cells)) + f"\n[schema]\n{own}"
+    (tmp_path / "run.toml").write_text(toml)
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    with pytest.raises(ConfigError, match=says):
+        synthesize(public, tmp_path / "m", schema=schema)
+    assert list(pd.read_parquet(synthesize(public, tmp_path / "m").directory)) == ["geoid", "sex", "age"]
+    other = "".join(f"{name} = {json.dumps(categories)}\n" for name, categories in schema.items())
+    (tmp_path / "run.toml").write_text(toml.replace(own, other))
+    done = topdown("synthesize", tmp_path / "run.toml")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not (public.parent / "microdata").exists()

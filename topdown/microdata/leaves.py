@@ -4,7 +4,7 @@ run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +32,7 @@ class Leaves:
     the ``cell`` and the ``count``, (entries,) each, by leaf and then cell.
 
     ``digest``: SHA-256 of the file that they were read from, "" in memory. ``fit_for_release``: the release's.
+    ``attributes``: those whose product the cells are, with their categories, where the release has them.
     """
 
     geoids: pa.Array
@@ -41,6 +42,7 @@ class Leaves:
     count: npt.NDArray[np.int64] = field(repr=False)
     fit_for_release: bool
     digest: str = ""
+    attributes: Mapping[str, Sequence[str]] | None = None
 
     @classmethod
     def of_values(
@@ -116,13 +118,15 @@ def read_leaves(public: Path) -> Leaves:
         )
     with as_described(table):
         if facts.with_records:
-            return replace(leaves_of(read_counts(public, verify_files(public))), digest=digest)
+            leaves = leaves_of(read_counts(public, verify_files(public)))
+            return replace(leaves, digest=digest, attributes=facts.attributes)
         units, columns = read_cells(table, facts.levels, facts.cells, None, ["value"])
     first = len(units) - list(facts.levels.values())[-1]
     values = columns["value"][first:]
     if values.min() < 0:
         raise DataError(f"{shown_path(table)}: has negative counts, which a release cannot have; make it again")
-    return Leaves.of_values(units[first:], facts.cells, values, facts.fit_for_release, digest)
+    leaves = Leaves.of_values(units[first:], facts.cells, values, facts.fit_for_release, digest)
+    return replace(leaves, attributes=facts.attributes)
 
 
 class _Facts(BaseModel):
@@ -135,6 +139,7 @@ class _Facts(BaseModel):
     levels: dict[str, Annotated[int, Field(ge=1)]] = Field(min_length=1)
     fit_for_release: bool
     with_records: bool
+    attributes: dict[str, tuple[str, ...]] | None
 
 
 def _facts(manifest: Path) -> _Facts:
@@ -149,6 +154,7 @@ def _facts(manifest: Path) -> _Facts:
             levels={level["level"]: level["nodes"] for level in found["levels"]},
             fit_for_release=found["fit_for_release"],
             with_records=layout_of(found) is WITH_RECORDS,
+            attributes=found["schema"] and {name: tuple(own) for name, own in found["schema"]["attributes"].items()},
         )
         if len(set(facts.cells)) == len(facts.cells):
             return facts

@@ -38,7 +38,7 @@ from topdown.release.whole_counts import Release
 from topdown.tables.output_formats import part_name
 from topdown.tables.readers import require_encodable
 from topdown.tables.tidy import write_json
-from topdown.wording import FAILED, reason, shown, shown_path
+from topdown.wording import FAILED, listed, reason, shown, shown_path
 from topdown.workload.schema import Schema
 
 _SCHEMA_VERSION = "1.0"
@@ -89,12 +89,12 @@ def synthesize(
 
     Reads only release.parquet and manifest.json. If ``directory`` already contains the same microdata, complete (of
     this release by its digest, in this order and schema), nothing is written, unless a ``source`` is given. Raises
-    `DataError` for a release that is not complete.
+    `DataError` for a release that is not complete, `ConfigError` for a schema that is not the release's.
 
     Args:
         public: the directory of the release.
         directory: the folder to write.
-        schema: as of `write_microdata`; by default the release's own.
+        schema: as of `write_microdata`; by default the release's own, which no other replaces.
         order: "sorted" or "shuffled", as of `write_microdata`.
         source: of the random order; by default operating-system entropy.
         stages: shows progress; by default nothing is shown.
@@ -108,7 +108,28 @@ def synthesize(
     require_encodable(Path(directory))
     with (stages or Silent()).stage("reading the release"):
         leaves = read_leaves(Path(public))
+    schema = _own_schema(leaves, schema)
     return write_microdata(leaves, directory, schema=schema, order=order, source=source, stages=stages)
+
+
+def _own_schema(leaves: Leaves, given: Schema | Mapping[str, Sequence[str]] | None) -> Schema:
+    """The schema of the release's records. Raises `ConfigError` for one that is ``given`` and is not the release's."""
+    if leaves.attributes is None:
+        return as_schema(given, leaves.cells)
+    own = Schema.from_mapping(leaves.attributes)
+    schema = own if given is None else as_schema(given, leaves.cells)
+    if schema.names != own.names:
+        raise ConfigError(
+            f"the schema has {listed(schema.names)}, and the release {listed(own.names)}: the schema of the release is "
+            "meant, in its order"
+        )
+    for one, other in zip(schema.attributes, own.attributes, strict=True):
+        if one.categories != other.categories:
+            raise ConfigError(
+                f"attribute {shown(one.name)} of the schema has {listed(one.categories)}, and that of the release "
+                f"{listed(other.categories)}: the schema of the release is meant, in its order"
+            )
+    return schema
 
 
 def write_microdata(
