@@ -127,6 +127,7 @@ def test_files_of_two_columns_go_with_files_of_three(public: Path, tmp_path: Pat
         ("unit,district\n01001,7\n01009,8\n", "1 of 2 units are not in the geography, such as '01009'.*--skip-unknown"),
         ("unit,district\n01001,7\n01,8\n", "its units are of several levels .state, county."),
         ("unit,district\n01001,7\n01001,8\n", "unit '01001' is assigned twice"),
+        ("01001,7\n01003,8\n", "its first line has unit '01001' in place of names of columns"),
         (
             "unit,part,district\n01001,1,7\n",
             "it is not clear which of them has the districts; give a table of two, or where there is --district",
@@ -134,7 +135,7 @@ def test_files_of_two_columns_go_with_files_of_three(public: Path, tmp_path: Pat
         ("unit\n01001\n", "has one column"),
         ("unit,district\n", r"cd\.csv: has no units; give a row for every unit"),
     ],
-    ids=["lost zeros", "unknown", "levels", "twice", "columns", "one column", "empty"],
+    ids=["lost zeros", "unknown", "levels", "twice", "no names", "columns", "one column", "empty"],
 )
 def test_an_assignment_that_cannot_be_meant_is_refused(public: Path, tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "cd.csv").write_text(text)

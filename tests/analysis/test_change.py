@@ -16,6 +16,8 @@ from topdown.errors import ConfigError
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.project_measurements import project_measurements
 
+SHARES = {"nation": 0, "state": 0, "county": {"detailed": "1/2", "total": "1/2"}}
+
 
 def released(folder: Path, frame: pd.DataFrame, text: str = RUN_TOML) -> Path:
     folder.mkdir()
@@ -27,11 +29,10 @@ def released(folder: Path, frame: pd.DataFrame, text: str = RUN_TOML) -> Path:
 @pytest.mark.parametrize("several", [False, True])
 def test_the_margin_of_a_change_covers_as_often_as_stated(counts: td.Counts, several: bool) -> None:
     """The two releases have other laws of noise: both are in it."""
-    shares = {"nation": 0, "state": 0, "county": {"detailed": "1/2", "total": "1/2"}}
     plans = (
         (
-            td.Plan("discrete-gaussian", rho="0.02", shares=shares),
-            td.Plan("discrete-gaussian", rho="0.1", shares=shares),
+            td.Plan("discrete-gaussian", rho="0.02", shares=SHARES),
+            td.Plan("discrete-gaussian", rho="0.1", shares=SHARES),
         )
         if several
         else (td.Plan(epsilon="0.5"), td.Plan("discrete-gaussian", rho="0.02"))
@@ -102,3 +103,14 @@ def test_a_share_in_itself_says_so(tmp_path: Path, frame: pd.DataFrame, topdown:
         assert "the part is the whole" in row["note"]
     (row,) = json.loads(topdown("query", public, "--sum", "01", "--share-of", "US", "--format", "json").stdout)
     assert "the part is the whole" not in row["note"]
+
+
+@pytest.mark.parametrize("plan", [td.Plan(epsilon=1), td.Plan("discrete-gaussian", rho=1, shares=SHARES)])
+def test_a_change_between_the_same_measurements_is_refused(counts: td.Counts, plan: td.Plan) -> None:
+    """Their difference is 0 whatever changed, and no margin holds for it."""
+    now, again = (td.measure(counts, plan, source=td.SeededSource(5)) for _ in range(2))
+    for before in (now, again):
+        with pytest.raises(ConfigError, match="before has the same measurements: a change needs two releases"):
+            td.region(now, {"01": 1}, before=before)
+    other = td.measure(counts, plan, source=td.SeededSource(6))
+    assert td.region(now, {"01": 1}, before=other).sd > 0

@@ -115,12 +115,24 @@ def test_a_unit_of_two_districts_is_refused(public: Path, topdown: Command, tmp_
     assert "unit '01001' is assigned twice" in done.stderr
 
 
-@pytest.mark.parametrize("rows", ["", "01001|\n"], ids=["no units", "no districts"])
-def test_districts_of_nobody_are_refused(public: Path, topdown: Command, tmp_path: Path, rows: str) -> None:
-    (tmp_path / "cd.txt").write_text("BLOCKID|DISTRICT\n" + rows)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("BLOCKID|DISTRICT\n", "cd.txt: has no units; give a row for every unit"),
+        ("BLOCKID|DISTRICT\n01001|\n", "cd.txt: has no unit with a district; give a row for every unit"),
+        ("01001|7\n01003|8\n", "cd.txt: its first line has unit '01001' in place of names of columns; put a line"),
+        ("UNIT|DISTRICT\n01|7\n01001|8\n", "cd.txt: its units are of several levels (state, county)"),
+        ("UNIT|DISTRICT\n01001|7\n01009|8\n", "cd.txt: 1 of 2 units are not in the geography, such as '01009'"),
+    ],
+    ids=["no units", "no districts", "no names", "several levels", "unknown"],
+)
+def test_districts_that_cannot_be_meant_are_refused(
+    public: Path, topdown: Command, tmp_path: Path, text: str, says: str
+) -> None:
+    (tmp_path / "cd.txt").write_text(text)
     done = topdown("query", public, "--regions", tmp_path / "cd.txt")
     assert done.returncode == 3
-    assert "cd.txt: has no unit with a district; give a row for every unit" in done.stderr
+    assert says in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -115,3 +115,13 @@ def test_narrow_numbers_are_wide_in_the_table(geography: td.Geography) -> None:
         for query, n in (("total", 1), ("sex", 2))
     }
     assert td.Measurements.from_answers(geography, schema, answers).to_arrow().schema.field("value").type == "int64"
+
+
+@pytest.mark.parametrize("which", ["values", "variance"])
+def test_what_a_mask_hides_is_not_read(geography: td.Geography, which: str) -> None:
+    given = {"values": VALUES, "variance": np.ones(len(VALUES))}
+    masked = np.ma.array(given[which], mask=np.arange(len(VALUES)) == 1)
+    with pytest.raises(DataError, match=r"masked; give numbers, and variance inf where nothing was measured"):
+        Measurements.from_arrays(geography, **given | {which: masked})
+    whole = Measurements.from_arrays(geography, **given | {which: np.ma.array(given[which])})
+    assert whole.values[:, 0].tolist() == list(VALUES)

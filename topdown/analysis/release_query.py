@@ -25,7 +25,7 @@ from topdown.release.read import measurements_of
 from topdown.release.released_counts import as_described, read_counts
 from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
-from topdown.tables.assignments import assigned_units
+from topdown.tables.assignments import assignment
 from topdown.uncertainty.margins import require_confidence
 from topdown.wording import shown, shown_path
 from topdown.workload import Query
@@ -72,7 +72,7 @@ def query_release(
     if before is not None:
         _require_other_noise(public, before)
     units, minus = (units_meant(some, now.measured.published) for some in (units, minus))
-    asked = dict(_asked(units, districts))
+    asked = dict(_asked(units, districts, now.measured.published))
     columns = answer_columns(query, now.measured.schema)
     names = cells or ([one.name for one in columns] if len(columns) > 1 else (None,))
     rows = []
@@ -216,13 +216,13 @@ def _note(why: str | None) -> str:
     return "" if why is None else f"released count, no margin: {why}"
 
 
-def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, Weights]]:
+def _asked(units: Sequence[str], districts: Path | None, geography: Geography) -> Iterator[tuple[str, Weights]]:
     if not units and districts is None:
         raise ConfigError("no units are given: give them with --sum, or a table of units and districts with --regions")
     if units:
         yield _named(units), _each_once(units)
     if districts is not None:
-        yield from _assigned(districts)
+        yield from _assigned(districts, geography)
 
 
 def _named(units: Sequence[str]) -> str:
@@ -253,13 +253,13 @@ def _counted_twice(weights: Weights, geography: Geography) -> str:
     return ""
 
 
-def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
+def _assigned(path: Path, geography: Geography) -> Iterator[tuple[str, Weights]]:
     """The districts of an assignment, in the order of their names. A unit without a district is in none."""
-    frame = pd.DataFrame(dict(zip(("unit", "district"), map(pa.Array.to_pylist, assigned_units(path)), strict=True)))
-    if not (frame["district"] != "").any():
+    found = assignment(path.name, path, geography)
+    if not found.districts:
         raise DataError(f"{shown_path(path)}: has no unit with a district; give a row for every unit")
-    for district, members in frame[frame["district"] != ""].groupby("district", sort=True)["unit"]:
-        yield str(district), dict.fromkeys(members.tolist(), 1.0)
+    for district, nodes in zip(found.districts, found.nodes, strict=True):
+        yield district, dict.fromkeys(geography.identifiers.take(pa.array(nodes)).to_pylist(), 1.0)
 
 
 def _whole(share_of: str | None, regions: Measurements) -> Weights | str | None:

@@ -160,6 +160,8 @@ class Measurements(ArrowTable):
         Raises `DataError` naming the node for a value that is not finite or beyond 2^53, a variance that is negative or
         not a number, a shape that does not fit.
         """
+        if np.ma.is_masked(values) or np.ma.is_masked(variance):  # as an array, what the mask hides would be read
+            raise DataError("values or variances are masked; give numbers, and variance inf where nothing was measured")
         array = np.asarray(values)
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or len(array) != geography.n_nodes or not array.shape[1]:
