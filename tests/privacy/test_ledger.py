@@ -491,6 +491,35 @@ def test_another_database_is_not_taken_for_a_ledger(tmp_path: Path) -> None:
             call()
 
 
+def test_a_ledger_is_not_made_of_a_database_with_other_tables(tmp_path: Path) -> None:
+    path = tmp_path / "map.gpkg"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE places (name TEXT)")
+        connection.commit()
+    before = path.read_bytes()
+    with pytest.raises(BudgetError, match=r"map\.gpkg: is a database with other tables; give the ledger a file of its"):
+        Ledger(path).open_account("census", 3)
+    assert path.read_bytes() == before
+
+
+def test_an_account_is_not_opened_anew_where_all_records_were_removed(ledger: Ledger) -> None:
+    tampered(ledger, "DELETE FROM records")
+    with pytest.raises(BudgetError, match="holds no record: all were removed; restore it from a copy"):
+        ledger.open_account("census", 3)
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", '{"currency": "bits"}'])
+def test_a_record_whose_content_cannot_be_read_is_an_error_of_ours(ledger: Ledger, body: str) -> None:
+    """Its hash is right: somebody wrote it who knows how."""
+    with closing(sqlite3.connect(ledger.path)) as connection:
+        row = list(connection.execute("SELECT * FROM records").fetchone())
+    chained = json.dumps([row[5], *row[:4], body], separators=(",", ":")).encode()
+    tampered(ledger, f"UPDATE records SET body = '{body}', hash = '{hashlib.sha256(chained).hexdigest()}'")
+    for use in (lambda: ledger.require_left("census", "one", ONE), ledger.verify, lambda: ledger.account("census")):
+        with pytest.raises(BudgetError, match=r"the ledger cannot be used: .*restore it from a copy"):
+            use()
+
+
 def test_a_ledger_cannot_be_made_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BudgetError, match=r"file/ledger.db: the ledger cannot be used"):

@@ -249,3 +249,64 @@ def test_by_the_command_two_columns_are_two_charges(folder: Path, topdown: Comma
     assert asked("age", "other").returncode == 0
     assert account(folder).left == 0
     assert asked("age", "third").returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "says"),
+    [
+        ({"--epsilon": "1e6"}, 5, "at epsilon 1000000 the noise is 0 with probability 100.0000%"),
+        ({"--epsilon": "1e-20"}, 5, "steps of the grid, beyond 2^52; give a larger epsilon"),
+        ({"--bounds": "0:0.000001"}, 2, "bounds [0, 1/1000000]: values are rounded to multiples of 2^-20"),
+        ({"--bounds": "0:1e400"}, 2, "give them in a larger unit"),
+        ({"--bounds": "1e14:100000000000001"}, 2, "subtract a public number from all values and bounds"),
+        ({"--unit": " "}, 2, "the unit has no name"),
+        ({"--ledger": None}, 2, "dataset 'people' is of a ledger, and none is given"),
+        ({"--dataset": "nope"}, 5, "'nope'"),
+        ({"table": "x\n1\n"}, 3, "people.csv: a statistic is released of two records or more"),
+        ({"table": "x;y\n1;2\n3;4\n"}, 3, 'its columns seem to be separated by ";": separate them by commas'),
+        ({"table": "x,y\n1,1\n,2\n3,3\n"}, 3, "people.csv: line 3 has no number in a column"),
+        ({"table": "x,y\n1,1\ntwo,2\n3,3\n"}, 3, "people.csv: column 'x' has a value that is not a number"),
+    ],
+)
+def test_what_can_be_refused_is_refused_before_anything_is_spent_or_written(
+    tmp_path: Path, topdown: Command, changed: dict[str, str | None], code: int, says: str
+) -> None:
+    (tmp_path / "people.csv").write_text(changed.pop("table", None) or "x,y\n1,2\n5,6\n3,3\n")
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.open_account("people", 10, neighbours="substitute")
+    asked = {"--column": "x", "--bounds": "0:10", "--epsilon": "1", "--output": str(tmp_path / "out")}
+    asked |= {"--ledger": str(ledger.path), "--dataset": "people"} | changed
+    options = [f"{name}={value}" for name, value in asked.items() if value is not None]
+    done = topdown("statistic", tmp_path / "people.csv", *options)
+    assert (done.returncode, done.stderr[:6]) == (code, "error:")
+    assert says in done.stderr
+    assert not (tmp_path / "out").exists()
+    assert ledger.account("people").spent == 0
+
+
+def test_a_column_is_not_taken_twice(tmp_path: Path, topdown: Command) -> None:
+    (tmp_path / "people.csv").write_text("x\n1\n5\n")
+    twice = ["--column", "x", "--column", "x", "--bounds", "0:9", "--bounds", "0:9"]
+    out = tmp_path / "out"
+    done = topdown(
+        "statistic", tmp_path / "people.csv", *twice, "--of", "covariance", "--epsilon", "1", "--output", out
+    )
+    assert done.returncode == 2
+    assert "column 'x' is given twice; give each once" in done.stderr
+
+
+def test_the_law_of_the_noise_is_stated_and_a_record_without_its_ledger_is_found(
+    tmp_path: Path, topdown: Command
+) -> None:
+    place = place_of(tmp_path / "place")
+    options = ["--column", "age", "--bounds", "0:1000", "--epsilon", "1", "--output", place / "out"]
+    options += ["--ledger", place / "ledger.db", "--dataset", "people"]
+    assert topdown("statistic", place / "people.csv", *options).returncode == 0
+    path = place / "out" / "statistic.json"
+    written = json.loads(path.read_text())
+    assert written["law"] == f"boundary-inflated double geometric on multiples of 2^-{written['grid_bits']}"
+    assert len(written["noise"]) == 32
+    path.write_text(json.dumps(written | {"ledger": {}}))
+    done = topdown("statistic", place / "people.csv", *options)
+    assert done.returncode == 3
+    assert "statistic.json: is not what was written; move it away and run again" in done.stderr

@@ -138,7 +138,9 @@ class Ledger:
 
     def require_left(self, dataset: str, release: str, events: Iterable[Event]) -> None:
         """Refuse what `reserve` would refuse, without reserving anything."""
-        self._would_be(read_records(self.path), dataset, release, require_events(events))
+        measured = require_events(events)
+        with errors_in_words(self.path):
+            self._would_be(read_records(self.path), dataset, release, measured)
 
     def confirm(self, dataset: str, release: str, measurements: str) -> str:
         """Record that ``release`` drew its noise; ``measurements`` is the SHA-256 of what it measured.
@@ -179,7 +181,8 @@ class Ledger:
 
         Raises `BudgetError` naming the first record that was changed, removed or put in, and for a ledger without
         records. A chain from which the last records were removed is still valid: keep the last hash elsewhere, such as
-        the one in a release's manifest, and give it as ``head``. A rewritten chain is detected by ``head`` alone.
+        the one in a release's manifest, and give it as ``head``. A rewritten chain is detected by ``head`` alone, or
+        where what it says cannot be read.
         """
         hashes = [record.hash for record in read_records(self.path)]
         if head is not None and head not in hashes:
@@ -191,6 +194,8 @@ class Ledger:
             raise BudgetError(
                 f"{shown_path(self.path)}: the ledger holds no record: all were removed; restore it from a copy"
             )
+        for dataset in self.datasets():
+            self.account(dataset)  # what the records say can be read
         return hashes[-1]
 
     def require_record(self, record: str, manifest: Path) -> None:

@@ -107,6 +107,8 @@ def transaction(path: Path, *, create: bool = False) -> Iterator[Transaction]:
             make_folder(path.parent)
         with closing(sqlite3.connect(_real(path), timeout=PATIENCE_SECONDS, isolation_level=None)) as connection:
             _require_one_name(path)
+            if create:
+                _require_own(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
@@ -118,6 +120,15 @@ def transaction(path: Path, *, create: bool = False) -> Iterator[Transaction]:
             connection.execute("COMMIT")
             # So that a copy of the file alone has every record; active readers may prevent it.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _require_own(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse to make a ledger of a database that holds something else, or of a ledger whose records were removed."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and "records" not in tables:
+        raise BudgetError(f"{shown_path(path)}: is a database with other tables; give the ledger a file of its own")
+    if tables and not connection.execute("SELECT count(sequence) FROM records").fetchone()[0]:
+        raise BudgetError(f"{shown_path(path)}: the ledger holds no record: all were removed; restore it from a copy")
 
 
 def _require_file(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,8 @@ class Format:
     the columns, and the ``footer``, the number of lines below the table that are not empty. ``decimal`` and
     ``thousands``: the marks in numbers that are written as text (`number_marks`). Raises `ConfigError` for invalid
     values.
+
+    ``has_settings``: whether whoever gives the table can say all this, as in a TOML file's section [input].
     """
 
     delimiter: str | None = None
@@ -35,6 +37,7 @@ class Format:
     decimal: str | None = None
     thousands: str | None = None
     footer: int = 0
+    has_settings: bool = field(default=True, compare=False)
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and (

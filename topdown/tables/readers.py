@@ -81,6 +81,8 @@ def _said(error: Exception, path: Path, form: Format) -> str:
     if said == NOT_UTF8 and "encoding" in kind_of(path).settings:
         if form.codec != PLAIN.codec:
             return f"it is not text in {unquoted(form.encoding)}; correct input.encoding"
+        if not form.has_settings:
+            return said
         return f'{said}, or say what it is, such as input.encoding = "windows-1252" (as Excel writes in many countries)'
     return said
 
@@ -106,7 +108,7 @@ def separated(path: str | Path) -> Format:
     file that is no text. Raises `DataError` as `table_columns` does.
     """
     path = require_file(path)
-    forms = [Format(delimiter=sign) for sign in kind_of(path).separators]
+    forms = [Format(delimiter=sign, has_settings=False) for sign in kind_of(path).separators]
     return max(forms, key=lambda form: len(table_columns(path, form)), default=PLAIN)
 
 

@@ -108,7 +108,8 @@ def _require_text(path: Path, head: bytes, form: Format) -> None:
         head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 0 < head[:400].count(0) >= len(head[:400]) // 4
     )
     if what is None and is_wide and not form.codec.startswith(("utf-16", "utf-32")):
-        what = 'is not UTF-8 text but UTF-16 ("Unicode" in Excel); say input.encoding = "utf-16", or save it as UTF-8'
+        remedy = 'say input.encoding = "utf-16", or save it as UTF-8' if form.has_settings else "save it as UTF-8"
+        what = f'is not UTF-8 text but UTF-16 ("Unicode" in Excel); {remedy}'
     if what is not None:
         raise DataError(f"{shown_path(path)}: {what}")
 
@@ -140,7 +141,8 @@ def separator_meant(header: Sequence[str], path: Path, form: Format) -> str:
     if not found:
         return ""
     sign = "\\t" if found[0] == "\t" else found[0]
-    return f'; its columns seem to be separated by "{sign}": say input.delimiter = "{sign}"'
+    said = f'; its columns seem to be separated by "{sign}": '
+    return said + (f'say input.delimiter = "{sign}"' if form.has_settings else "separate them by commas")
 
 
 def _torn_row(path: Path, header: Sequence[str], form: Format) -> str:
@@ -156,9 +158,8 @@ def _torn_row(path: Path, header: Sequence[str], form: Format) -> str:
             return said
     if said and many == _lines_from(path, form, first):
         # Not how many: they may be the records.
-        return (
-            f"{said}, or where notes stand below the table from there on, say in input.footer how many lines they are"
-        )
+        notes = "say in input.footer how many lines they are" if form.has_settings else "remove these"
+        return f"{said}, or where notes stand below the table from there on, {notes}"
     if said:
         return said
     return f"a row has more or fewer columns than the header; {remedy}"

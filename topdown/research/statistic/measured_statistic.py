@@ -29,10 +29,7 @@ from topdown.noise.exact_numbers import ExactNumber, exact_fraction
 from topdown.noise.key import NoiseKey
 from topdown.privacy.accounting import Event
 from topdown.research.bounded.discrete_laplace import BoundaryInflatedDiscreteLaplace, TruncatedDiscreteLaplace
-from topdown.research.statistic.statistic_plan import STATISTICS, StatisticPlan
-
-RECORD_BITS = 20
-"""Values are rounded to multiples of 2^-20 before anything is computed from them."""
+from topdown.research.statistic.statistic_plan import RECORD_BITS, STATISTICS, StatisticPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class MeasuredStatistic:
             **exact,
             "decimal": float(self.value),
             "grid_bits": self.grid_bits,
-            "noise": f"{self.bounding} double geometric on multiples of 2^-{self.grid_bits}",
+            "law": f"{self.bounding} double geometric on multiples of 2^-{self.grid_bits}",
             "records": self.records,
             "unit": self.event.unit,
             "neighbours": self.event.neighbours,

@@ -21,6 +21,7 @@ from typing import Any
 from topdown.errors import BudgetError, ConfigError, require_known
 from topdown.noise.exact_numbers import exact_fraction
 from topdown.privacy.accounting import LaplaceEvent, PureEvent
+from topdown.research.bounded.discrete_laplace import LARGEST_SCALE
 from topdown.research.statistic.grid_loss import calibrated_scale_on_grid
 from topdown.wording import figure, shown
 
@@ -28,7 +29,9 @@ _FINE = 1024
 """By default the sensitivity is at least this many steps of the grid, so that rounding increases it by less than a
 thousandth.
 """
-_LARGEST = 2**52
+
+RECORD_BITS = 20
+"""Values are rounded to multiples of 2^-20 before anything is computed from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,12 @@ class StatisticPlan:
         for low, high in bounds:
             if not low < high:
                 raise ConfigError(f"bounds [{figure(str(low))}, {figure(str(high))}]: give lower < upper")
+            if (high - low) * 2**RECORD_BITS < _FINE:
+                raise ConfigError(
+                    f"bounds [{figure(str(low))}, {figure(str(high))}]: values are rounded to multiples of "
+                    f"2^-{RECORD_BITS}; give them in a smaller unit, in which the bounds are "
+                    f"{_FINE / 2**RECORD_BITS:.4f} or more apart"
+                )
         if isinstance(self.records, bool) or self.records != int(self.records) or self.records < 2:
             raise ConfigError(f"{shown(self.records)} records; a statistic is released of two or more")
         epsilon = exact_fraction(self.epsilon)
@@ -139,16 +148,31 @@ class StatisticPlan:
             raise BudgetError(f"epsilon is {figure(str(self.epsilon))}; give a number above 0")
         object.__setattr__(self, "bounds", bounds)
         object.__setattr__(self, "epsilon", epsilon)
-        if self.grid_bits is None:
+        if not self.unit.strip():
+            raise ConfigError('the unit has no name; say what a record describes, such as "person"')
+        chosen = self.grid_bits is not None
+        if not chosen:
             object.__setattr__(self, "grid_bits", self._fine_grid())
         low, high = self.range_
-        if max(abs(low), abs(high)) * 2**self.bits > _LARGEST:
+        if max(abs(low), abs(high)) * 2**self.bits > LARGEST_SCALE:
             raise ConfigError(
-                f"a grid of 2^-{self.bits} is too fine for bounds up to {float(max(-low, high)):g}; give fewer bits"
+                f"a grid of 2^-{self.bits} is too fine for numbers up to {figure(str(max(-low, high)))}; "
+                + (
+                    "give fewer grid_bits"
+                    if chosen
+                    else "subtract a public number from all values and bounds"
+                    if self.bits
+                    else "give them in a larger unit"
+                )
             )
         if self.width < 1:
             raise ConfigError(
                 f"no two multiples of 2^-{self.bits} lie within the statistic's range; give more grid_bits"
+            )
+        if self.scale > LARGEST_SCALE:
+            raise BudgetError(
+                f"at epsilon {figure(str(self.epsilon))} the noise has a scale of {float(self.scale):.3g} steps of the "
+                "grid, beyond 2^52; give a larger epsilon"
             )
 
     @property
@@ -192,6 +216,11 @@ class StatisticPlan:
         if self.bounding == "truncated":
             return calibrated_scale_on_grid(self.epsilon, self.reach, self.width)
         return self.reach / self.epsilon
+
+    @property
+    def untouched(self) -> float:
+        """The probability that the noise is 0, where no bound is near."""
+        return math.tanh(1 / (2 * max(float(self.scale), 1e-3)))
 
     def settled(self, columns: Sequence[str]) -> str:
         """Everything that decides a release of ``columns`` except for their values, as text."""
