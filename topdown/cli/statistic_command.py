@@ -32,9 +32,10 @@ def statistic(
 ) -> object:
     """Release one bounded statistic of a table: exact on a grid, within its bounds, drawn once.
 
-    The number of records, lines that are not empty, is published. Protected are the values of one record ("substitute"). OUTPUT/internal is as
-    confidential as the table: it holds the secret from which the noise is derived, so that the same command gives the
-    same answer again and spends nothing more. Another column, table or budget needs an --output directory of its own.
+    The number of records, lines that are not empty, is published. Protected are the values of one record
+    ("substitute"). OUTPUT/internal is as confidential as the table: it holds the secret from which the noise is
+    derived, so that the same command gives the same answer again and spends nothing more. Another column, table or
+    budget needs an --output directory of its own.
     """
     from topdown.errors import ConfigError
     from topdown.noise import exact_fraction

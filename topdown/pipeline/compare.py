@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from topdown.errors import DataError
-from topdown.machine.files import make_folder, whole_file
+from topdown.machine.files import file_digest, make_folder, whole_file
 from topdown.pipeline.confidential_folder import confidential_directory, writing
 from topdown.studies.batch_means import BATCH_COLUMNS, BatchMeans
 from topdown.studies.report.comparison import BATCHES_FILE, FILE, Study, compared, read_kept, render_comparison
@@ -57,7 +57,11 @@ def _read(study: Path) -> Study:
     except DataError as error:
         raise DataError(f"{shown_path(path)}: {error}") from None
     try:
+        if file_digest(batches) != summary["batches_sha256"]:
+            raise DataError(f"{shown_path(batches)}: is not the file of this study's {FILE}; make the study again")
         tables = [batch.to_pandas() for batch in parquet_batches(batches, BATCH_COLUMNS)]
         return Study(summary, BatchMeans.of_frame(pd.concat(tables, ignore_index=True)))
+    except DataError:
+        raise
     except (OSError, pa.ArrowException, ValueError, KeyError) as error:
         raise DataError(f"{shown_path(batches)}: cannot be read: {reason(error)}; make the study again") from None

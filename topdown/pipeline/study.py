@@ -22,7 +22,7 @@ from topdown.config.study_settings import StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
-from topdown.machine.files import make_folder, whole_file
+from topdown.machine.files import file_digest, make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.pages.leaf_outlines import read_outlines
 from topdown.pipeline.confidential_folder import confidential_directory, writing
@@ -336,7 +336,7 @@ def _write(directory: Path, results: StudyResults, summary: dict[str, Any]) -> P
     with whole_file(report, private=True) as partial:
         partial.write_text(render(summary), encoding="utf-8")
     with whole_file(directory / SUMMARY, private=True) as partial:
-        partial.write_text(kept(summary), encoding="utf-8")
+        partial.write_text(kept(summary, file_digest(directory / BATCHES_FILE)), encoding="utf-8")
     return report
 
 

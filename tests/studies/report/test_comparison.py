@@ -19,6 +19,7 @@ import topdown as td
 from support.command import topdown_command
 from support.reported import EVIL, studied
 from topdown.errors import ConfigError, DataError
+from topdown.machine.files import file_digest
 from topdown.pipeline.compare import compare_studies
 from topdown.studies.batch_means import BatchMeans
 from topdown.studies.report.comparison import Study, compared, kept, read_kept, render_comparison
@@ -33,7 +34,7 @@ DEARER = td.Plan(epsilon=2, shares={"nation": "0.2", "state": "0.3", "county": "
 
 def left(made: Mapping[str, Any]) -> Study:
     """What a study leaves to be compared, as it is read again."""
-    return Study(read_kept(kept(made["summary"])), BatchMeans.of_frame(made["table"].batch_means.frame()))
+    return Study(read_kept(kept(made["summary"], "")), BatchMeans.of_frame(made["table"].batch_means.frame()))
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +59,9 @@ def folders(first: Mapping[str, Any], dearer: Mapping[str, Any], tmp_path: Path)
     """What either study leaves of its numbers, one of them directly in its internal/."""
     for name, one in (("a", first), ("b/internal", dearer)):
         (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "summary.json").write_text(kept(one["summary"]), encoding="utf-8")
-        one["table"].batch_means.frame().to_parquet(tmp_path / name / "batches.parquet")
+        batches = tmp_path / name / "batches.parquet"
+        one["table"].batch_means.frame().to_parquet(batches)
+        (tmp_path / name / "summary.json").write_text(kept(one["summary"], file_digest(batches)), encoding="utf-8")
     return tmp_path / "a", tmp_path / "b"
 
 
@@ -188,10 +190,34 @@ def test_studies_of_other_things_are_refused(first: Any) -> None:
 
 
 def test_one_replicate_tells_no_difference(first: Any) -> None:
-    found = compared(left(studied(replicates=1)), left(first))
-    assert {row["verdict"] for row in rows_of(found)} == {"cannot be told"}
-    assert set(verdicts(found).values()) == {"cannot be told"}
-    assert "cannot be told" in render_comparison(found)
+    one = left(studied(replicates=1))
+    for found in (compared(one, left(first)), compared(one, left(studied(plan=DEARER, replicates=1)))):
+        assert {row["verdict"] for row in rows_of(found)} == {"cannot be told"}
+        assert set(verdicts(found).values()) == {"cannot be told"}
+        assert "cannot be told" in render_comparison(found)
+        assert found["studies"][0]["words"].endswith(", 1 replicate")
+
+
+@pytest.mark.parametrize("what", ["units", "mean_truth"])
+def test_groups_of_other_units_or_counts_are_left_out(first: Any, dearer: Any, what: str) -> None:
+    """Their errors differ with what they are made of."""
+    a, b = left(first), left(dearer)
+    groups = {row["group"] for row in b.summary["groups"] if row["grouping"] != "size class"}
+    name = min(groups)
+    for rows in (b.summary["groups"], *(one["groups"] for part in ("funds", "thresholds") for one in b.summary[part])):
+        for row in rows:
+            row[what] += row["group"] == name
+    before, found = compared(a, left(dearer)), compared(a, b)
+    gone = [row["of"] for row in rows_of(before) if row["of"] not in [other["of"] for other in rows_of(found)]]
+    assert {of[2] for of in gone} == {name}
+    assert name not in {row["of"][2] for row in rows_of(found)}
+    assert f" Left out: {len(gone)} groups with other units or other true counts in B than in A." in found["pairing"]
+    for rows in (b.summary["groups"], *(one["groups"] for part in ("funds", "thresholds") for one in b.summary[part])):
+        for row in rows:
+            row[what] += 1
+    none = compared(a, b)
+    assert none["cards"][0]["headline"] == "No group has the same units and true counts in both studies."
+    assert none["counts"] == []
 
 
 def test_the_page_answers_first_is_escaped_and_says_what_it_is(first: Any, dearer: Any) -> None:
@@ -253,11 +279,12 @@ def test_the_command_compares_and_keeps_it_to_its_owner(
     assert not (tmp_path / "public").exists()
     assert command(folders[0], tmp_path, "-o", tmp_path / "x") == 3
     assert "holds no summary.json of a study" in capsys.readouterr().err
-    for damage in (b"PAR1", None):
-        batches = folders[0] / "batches.parquet"
+    batches, other = (folder / "batches.parquet" for folder in (folders[0], folders[1] / "internal"))
+    for damage in (b"PAR1", other.read_bytes(), None):
         batches.unlink() if damage is None else batches.write_bytes(damage)
         assert command(*folders, "-o", tmp_path / "x") == 3
-        assert "batches.parquet: cannot be read" in capsys.readouterr().err
+        said = "cannot be read" if damage is None else "is not the file of this study's summary.json"
+        assert f"batches.parquet: {said}" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
 

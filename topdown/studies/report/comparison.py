@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -27,26 +28,27 @@ FILE, BATCHES_FILE = "summary.json", "batches.parquet"
 
 FAIRER, LESS_FAIR, NO_DIFFERENCE, UNKNOWN = "fairer", "less fair", "no clear difference", "cannot be told"
 
-_VERSION = 2
-_KEPT = (
-    "title",
-    "notice",
-    "public_input",
-    "primary",
-    "methods",
-    "cells",
-    "levels",
-    "run",
-    "privacy",
-    "overview",
-    "groups",
-    "gaps",
-    "weighted",
-    "funds",
-    "false_discovery_rate",
-    "tolerance",
-    "cards",
-)
+_VERSION = 3
+_KEPT: Mapping[str, type] = MappingProxyType({
+    "title": str,
+    "notice": str,
+    "public_input": bool,
+    "primary": str,
+    "methods": list,
+    "cells": list,
+    "levels": list,
+    "run": dict,
+    "privacy": str,
+    "overview": list,
+    "groups": list,
+    "gaps": list,
+    "weighted": dict,
+    "funds": list,
+    "false_discovery_rate": float,
+    "tolerance": dict,
+    "cards": list,
+})  # fmt: skip
+_ALSO: Mapping[str, type] = MappingProxyType({"thresholds": list, "batches_sha256": str})
 
 _NEXT_TO_NOTHING = 1e-9
 """Differences up to this, in parts or counts, are rounding errors."""
@@ -57,6 +59,16 @@ class Study(NamedTuple):
 
     summary: Summary
     batches: BatchMeans
+
+
+class _Named(NamedTuple):
+    """A quantity of one study: the ``key`` of its batch means, its ``group`` there, its ``divisor``, and what it is
+    ``made_of``: how many units, and of a group their mean true count."""
+
+    key: Of
+    group: str
+    divisor: float
+    made_of: tuple[float, ...]
 
 
 class _Row(NamedTuple):
@@ -93,10 +105,12 @@ _QUESTIONS = {
 }  # fmt: skip
 
 
-def kept(summary: Summary) -> str:
-    """The part of a study's ``summary`` that comparisons need, as JSON; without single units."""
+def kept(summary: Summary, batches_sha256: str) -> str:
+    """The part of a study's ``summary`` that comparisons need, as JSON; without single units. ``batches_sha256``: of
+    the file of its batches."""
     thresholds = [{key: one[key] for key in ("rule", "units", "methods", "groups")} for one in summary["thresholds"]]
     found = {"version": _VERSION, "thresholds": thresholds, **{key: summary[key] for key in _KEPT}}
+    found["batches_sha256"] = batches_sha256
     return json.dumps(found, allow_nan=False, ensure_ascii=False)
 
 
@@ -104,7 +118,7 @@ def read_kept(text: str) -> Summary:
     """Read what `kept` wrote. Raises `DataError` for anything else."""
     try:
         found = json.loads(text)
-        if found["version"] == _VERSION and set(found) >= {*_KEPT, "thresholds"}:
+        if found["version"] == _VERSION and all(type(found[key]) is kind for key, kind in {**_KEPT, **_ALSO}.items()):
             return dict(found)
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
@@ -133,12 +147,11 @@ def compared(first: Study, second: Study, methods: tuple[str | None, str | None]
             require_known(method, study.summary["methods"], "method")
         chosen.append(method or study.summary["primary"])
     why = _not_shared(first.summary["run"], second.summary["run"])
-    rows = {
-        "counts": _rows(sides, chosen, _count_rows),
-        "money": _rows(sides, chosen, _money_rows),
-        "decisions": _rows(sides, chosen, _decision_rows),
-    }
-    levels = _rows(sides, chosen, _level_rows)
+    named = {"counts": _count_rows, "money": _money_rows, "decisions": _decision_rows}
+    rows, unlike = {}, {}
+    for name, of_study in named.items():
+        rows[name], unlike[name] = _rows(sides, chosen, of_study)
+    levels, _ = _rows(sides, chosen, _level_rows)
     if not levels:
         raise ConfigError(
             f"the studies have no level and cell in common: levels {listed(first.summary['levels'])} and "
@@ -184,7 +197,7 @@ def compared(first: Study, second: Study, methods: tuple[str | None, str | None]
     summed = {
         "studies": studies,
         "paired": why is None,
-        "pairing": _pairing(why, first.summary["run"], ratios),
+        "pairing": _pairing(why, first.summary["run"], ratios) + _left_out(sum(unlike.values())),
         "weighted": {**first.summary["weighted"], **second.summary["weighted"]},
         "false_discovery_rate": RATE,
         "bias_by_group": panels,
@@ -192,7 +205,7 @@ def compared(first: Study, second: Study, methods: tuple[str | None, str | None]
     }
     result: Summary = rounded(summed)
     tolerances = [one.summary["tolerance"] for one in sides]
-    result["cards"] = [_card(name, one, tolerances) | _clear(judged[name]) for name, one in worst.items()]
+    result["cards"] = [_card(name, one, tolerances, unlike[name]) | _clear(judged[name]) for name, one in worst.items()]
     return result | {"notice": (notices or [first.summary["notice"]])[0], "public_input": not notices}
 
 
@@ -219,7 +232,7 @@ def _words(study: Summary, method: str) -> str:
     level, run = study["levels"][-1], study["run"]
     sd = run["noise_sd"][level]
     noise = f"{run['mechanism']} noise" + (f" of standard deviation {number(sd)} at {level}" if sd is not None else "")
-    return f"{study['title']}: {method}, {noise}, {run['replicates']:,} replicates"
+    return f"{study['title']}: {method}, {noise}, {many(run['replicates'], 'replicate')}"
 
 
 def _pairing(why: str | None, run: Summary, ratios: list[float]) -> str:
@@ -235,6 +248,13 @@ def _pairing(why: str | None, run: Summary, ratios: list[float]) -> str:
     return f"{said}, so that the median interval of a difference is {part} times as wide as it would be without."
 
 
+def _left_out(unlike: int) -> str:
+    """A sentence on the groups that are not the same in both studies."""
+    if not unlike:
+        return ""
+    return f" Left out: {many(unlike, 'group')} with other units or other true counts in B than in A."
+
+
 def _narrower(pairs: Pairs) -> list[float]:
     """The width of intervals of differences, divided by their width without pairing."""
     if not pairs.paired:
@@ -247,38 +267,48 @@ def _narrower(pairs: Pairs) -> list[float]:
 
 # -- what both studies have -------------------------------------------------------------------------------------------
 
-_Named = dict[tuple[str, ...], tuple[Of, str, float]]
-"""What a number describes -> its row of batch means, its group there, and its divisor."""
+_Quantities = dict[tuple[str, ...], _Named]
+"""What a number describes -> where it is."""
 
 
-def _rows(sides: tuple[Study, Study], methods: list[str], named: Any) -> list[_Row]:
-    """The quantities that both studies have, in the first one's order."""
+def _rows(
+    sides: tuple[Study, Study], methods: list[str], named: Callable[[Summary, str], _Quantities]
+) -> tuple[list[_Row], int]:
+    """The quantities that both studies have, in the first one's order, and how many are left out: those of groups that
+    are not made of the same in both, whose errors differ with that."""
     one, two = (named(study.summary, method) for study, method in zip(sides, methods, strict=True))
-    return [
-        _Row(list(of), (key, two[of][0]), group, (divisor, two[of][2]))
-        for of, (key, group, divisor) in one.items()
-        if of in two
+    both = [of for of in one if of in two]
+    rows = [
+        _Row(list(of), (one[of].key, two[of].key), one[of].group, (one[of].divisor, two[of].divisor))
+        for of in both
+        if one[of].made_of == two[of].made_of
     ]
+    return rows, len(both) - len(rows)
 
 
-def _count_rows(study: Summary, method: str) -> _Named:
+def _count_rows(study: Summary, method: str) -> _Quantities:
     return {
-        (row["grouping"], row["cell"], row["group"]): (
-            Of(method, BIAS, row["cell"], row["grouping"]), row["group"], max(row["mean_truth"], 1.0)
+        (row["grouping"], row["cell"], row["group"]): _Named(
+            Of(method, BIAS, row["cell"], row["grouping"]), row["group"], max(row["mean_truth"], 1.0), _made_of(row)
         )
         for row in study["groups"]
         if row["method"] == method
     }  # fmt: skip
 
 
-def _money_rows(study: Summary, method: str) -> _Named:
-    found: _Named = {}
+def _made_of(group: Mapping[str, float]) -> tuple[float, ...]:
+    return group["units"], group["mean_truth"]
+
+
+def _money_rows(study: Summary, method: str) -> _Quantities:
+    found: _Quantities = {}
     for fund in study["funds"]:
         # Half of what is moved is paid elsewhere; it is a mean over units.
-        found["", fund["rule"], ALL_UNITS] = Of(method, ABSOLUTE, fund["rule"], ""), ALL_UNITS, 2.0 / fund["units"]
+        of = Of(method, ABSOLUTE, fund["rule"], "")
+        found["", fund["rule"], ALL_UNITS] = _Named(of, ALL_UNITS, 2.0 / fund["units"], (fund["units"],))
         found |= {
-            (row["grouping"], fund["rule"], row["group"]): (
-                Of(method, NET, fund["rule"], row["grouping"]), row["group"], row["mean_truth"] / 1e6
+            (row["grouping"], fund["rule"], row["group"]): _Named(
+                Of(method, NET, fund["rule"], row["grouping"]), row["group"], row["mean_truth"] / 1e6, _made_of(row)
             )
             for row in fund["groups"]
             if row["method"] == method and row["mean_truth"]
@@ -286,20 +316,23 @@ def _money_rows(study: Summary, method: str) -> _Named:
     return found
 
 
-def _decision_rows(study: Summary, method: str) -> _Named:
-    found: _Named = {}
+def _decision_rows(study: Summary, method: str) -> _Quantities:
+    found: _Quantities = {}
     for one in study["thresholds"]:
-        found["", one["rule"], ALL_UNITS] = Of(method, ABSOLUTE, one["rule"], ""), ALL_UNITS, 1.0
+        of = Of(method, ABSOLUTE, one["rule"], "")
+        found["", one["rule"], ALL_UNITS] = _Named(of, ALL_UNITS, 1.0, (one["units"],))
         found |= {
-            (grouping, one["rule"], group): (Of(method, ABSOLUTE, one["rule"], grouping), group, 1.0)
-            for grouping, group in ((row["grouping"], row["group"]) for row in one["groups"])
+            (row["grouping"], one["rule"], row["group"]): _Named(
+                of._replace(grouping=row["grouping"]), row["group"], 1.0, _made_of(row)
+            )
+            for row in one["groups"]
         }
     return found
 
 
-def _level_rows(study: Summary, method: str) -> _Named:
+def _level_rows(study: Summary, method: str) -> _Quantities:
     return {
-        (row["level"], row["cell"], name): (Of(method, measure, row["cell"], ""), row["level"], 1.0)
+        (row["level"], row["cell"], name): _Named(Of(method, measure, row["cell"], ""), row["level"], 1.0, ())
         for row in study["overview"]
         if row["method"] == method
         for name, measure in (("RMSE", SQUARE), ("mean bias", BIAS))
@@ -376,7 +409,8 @@ def _level_differences(rows: Sequence[_Row], sides: tuple[Study, Study], paired:
 def _judge(rows: list[dict[str, Any]], batches: int) -> None:
     """Give every row ``clear``, ``verdict`` and ``said``."""
     t = np.clip([row.pop("t") for row in rows], -1e300, 1e300)
-    for row, clear, unknown in zip(rows, discoveries(t, 1.0, batches).tolist(), np.isnan(t).tolist(), strict=True):
+    none = np.isnan(t) | ~np.isfinite([row["low"] for row in rows])
+    for row, clear, unknown in zip(rows, discoveries(t, 1.0, batches).tolist(), none.tolist(), strict=True):
         row["clear"] = clear
         if unknown:
             row["verdict"] = row["said"] = UNKNOWN
@@ -400,10 +434,16 @@ def _of_level(row: dict[str, Any]) -> str:
 
 
 def _card(
-    name: str, found: tuple[HardestHit, list[dict[str, Any]]] | None, tolerances: Sequence[dict[str, float]]
+    name: str,
+    found: tuple[HardestHit, list[dict[str, Any]]] | None,
+    tolerances: Sequence[dict[str, float]],
+    unlike: int,
 ) -> dict[str, Any]:
-    """The answer to one question: ``name, verdict, matters, headline, more``."""
+    """The answer to one question: ``name, verdict, matters, headline, more``; ``unlike``: how many groups are not the
+    same in both studies."""
     question = _QUESTIONS[name]
+    if found is None and unlike:
+        return _no_card(question, "No group has the same units and true counts in both studies.")
     if found is None:
         return _no_card(question, "No fund or decision is in both studies." if name != "counts" else "")
     worst, rows = found
