@@ -301,12 +301,27 @@ def test_nothing_goes_to_a_public_directory(tmp_path: Path, output: str) -> None
         ('groups = [{ columns = "kind", weight = "state" }]', "weights in column 'state' are not all numbers"),
         ('groups = [["kind", "colour"]]', "study.groups names 'colour'"),
         ('geometry = "absent.json"', "study.geometry cannot be read"),
+        ('rules = [{ name = "r", eligible = "z > 3" }]', "expression 'z > 3' asks for 'z'; there are 'x', 'y'"),
+        ('rules = [{ name = "r", eligible = "x > 3", sums = { y = ["x"] } }]', "sum 'y' is called as a cell is"),
+        ('rules = [{ name = "r", eligible = "x > 3", sums = { s = [] } }]', "sum 's' is of nothing; give it cells"),
+        ('queries = ["nope"]', "unknown part of query 'nope'"),
     ],
 )
-def test_what_is_not_in_the_table_is_refused_before_anything_is_drawn(tmp_path: Path, more: str, match: str) -> None:
+def test_what_is_not_in_the_table_is_refused_before_anything_is_drawn(
+    tmp_path: Path, more: str, match: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, STUDY + more + "\n")
     with pytest.raises(ConfigError, match=match):
-        study(load_study(write(tmp_path, STUDY + more + "\n")))
+        study(load_study(path))
     assert not (tmp_path / "out").exists()
+    assert topdown_command("check", path) == 2
+    assert re.search(match, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("edges", ["[nan]", "[10, inf]", "[10, 10]", "[0, 5]"])
+def test_size_classes_that_are_none_are_refused(tmp_path: Path, edges: str) -> None:
+    with pytest.raises(ConfigError, match="give increasing counts above 0, such as 10, 100, 1000"):
+        load_study(write(tmp_path, f"{STUDY}size_classes = {edges}\n"))
 
 
 def test_a_column_with_a_label_per_unit_is_no_grouping(tmp_path: Path) -> None:

@@ -57,6 +57,12 @@ def check(
     with Shown(Terminal(quiet=quiet), 2) as stages:
         config = load_any(file)
         prepared, upward = draw.check(config, Silent() if quiet else stages), config.projection.upward
+        if config.is_study:
+            from topdown.config.study_settings import StudyConfig
+            from topdown.pipeline.study import read_study
+
+            if isinstance(config, StudyConfig):
+                read_study(config, Silent())
         if errors or areas or errors_to is not None:
             counts = prepared.counts
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest, make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
-from topdown.pages.leaf_outlines import read_outlines
+from topdown.pages.leaf_outlines import Outlines, read_outlines
 from topdown.pipeline.confidential_folder import confidential_directory, writing
 from topdown.pipeline.input.group_columns import read_groupings
 from topdown.pipeline.input.limit_reading import read_limits, require_kept
@@ -72,29 +72,29 @@ class StudyOutcome:
     stopped: bool = False
 
 
-def study(
-    config: StudyConfig,
-    output: Path | None = None,
-    stages: Stages | None = None,
-    *,
-    workers: int | None = None,
-    replicates: int | None = None,
-) -> StudyOutcome:
-    """Read, simulate and write the study that ``config`` describes to ``output``/internal.
+class StudyInput(NamedTuple):
+    """What a study is of: the units and true counts, the plan and those of its variants (``plans``), the answers that
+    are ``followed``, groups, decisions with the means that they need, and which margins are counted."""
 
-    Leaves errors.parquet (every node, cell and method), rules.parquet (decisions by leaf), densities.parquet (residuals
-    of the units that the report shows), records.parquet (one release by every non-negative method, with which the true
-    records are compared), coverage.parquet (how often published intervals hold the truth, where the release has them),
-    report.html, summary.json and batches.parquet (its numbers, for `topdown compare`) and, where the study has variants
-    of the noise, errors_by_noise.parquet. ``workers`` and ``replicates`` stand in for the configuration's. An interrupt
-    keeps the replicates that are finished.
+    geography: Geography
+    counts: Counts
+    plan: Plan
+    plans: dict[str, Plan]
+    limits: AnswerLimits | None
+    queries: list[str] | None
+    followed: Followed
+    groupings: Groupings
+    outlines: Outlines | None
+    fund: FundShare
+    thresholds: list[Threshold]
+    rules: list[Rule]
+    means: list[GroupMean]
+    coverage: CoverageOptions | None
 
-    Raises `ConfigError` for an output directory that is public, a group or cell that is not there; `DataError` and
-    `BudgetError`, also for whatever a release of the same plan would be refused for; all before the first replicate.
-    """
+
+def read_study(config: StudyConfig, stages: Stages) -> StudyInput:
+    """All that the study of ``config`` reads and that its sections name, found and put together. Raises as `study`."""
     config.require_released()
-    stages = stages or Silent()
-    directory = confidential_directory(config.output_path if output is None else output)
     with stages.stage("reading the table"):
         geography, counts = read_input(config, before_counts=partial(weigh, config, stages))
         plan = measurable(config.plan(), geography.levels, counts.schema)
@@ -122,57 +122,107 @@ def study(
     fund, thresholds, rules, means = _decisions(config, units, followed, groupings)
     coverage = _followed_margins(config, geography, followed, groupings, plan)
     _require_metrics(config, followed, coverage)
-    wanted = config.study.replicates if replicates is None else replicates
     stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({joined(counts.cells)})")
     if queries is not None:
         stages.say(f"studies   {many(len(followed.labels), 'answer')} to {', '.join(queries)}")
+    return StudyInput(
+        geography,
+        counts,
+        plan,
+        plans,
+        limits,
+        queries,
+        followed,
+        groupings,
+        outlines,
+        fund,
+        thresholds,
+        rules,
+        means,
+        coverage,
+    )
+
+
+def study(
+    config: StudyConfig,
+    output: Path | None = None,
+    stages: Stages | None = None,
+    *,
+    workers: int | None = None,
+    replicates: int | None = None,
+) -> StudyOutcome:
+    """Read, simulate and write the study that ``config`` describes to ``output``/internal.
+
+    Leaves errors.parquet (every node, cell and method), rules.parquet (decisions by leaf), densities.parquet (residuals
+    of the units that the report shows), records.parquet (one release by every non-negative method, with which the true
+    records are compared), coverage.parquet (how often published intervals hold the truth, where the release has them),
+    report.html, summary.json and batches.parquet (its numbers, for `topdown compare`) and, where the study has variants
+    of the noise, errors_by_noise.parquet. ``workers`` and ``replicates`` stand in for the configuration's. An interrupt
+    keeps the replicates that are finished.
+
+    Raises `ConfigError` for an output directory that is public, a group or cell that is not there; `DataError` and
+    `BudgetError`, also for whatever a release of the same plan would be refused for; all before the first replicate.
+    """
+    stages = stages or Silent()
+    directory = confidential_directory(config.output_path if output is None else output)
+    given = read_study(config, stages)
+    wanted = config.study.replicates if replicates is None else replicates
     with stages.stage(f"simulating {wanted:,} replicates of {len(config.methods)} methods"):
         try:
             table = simulate(
-                counts,
-                plan,
+                given.counts,
+                given.plan,
                 config.methods,
                 wanted,
                 config.study.seed,
                 reference=config.study.reference,
-                rules=[fund, *thresholds, *rules, *means],
+                rules=[given.fund, *given.thresholds, *given.rules, *given.means],
                 workers=config.study.workers if workers is None else workers,
                 public_input=config.study.public_input,
                 progress=stages.count,
-                queries=queries,
-                limits=limits,
-                coverage=coverage,
+                queries=given.queries,
+                limits=given.limits,
+                coverage=given.coverage,
             )
         except KeyboardInterrupt:
             stages.say("stopped   before the first block of replicates was finished: nothing was written")
             raise
-    variants = [NoiseVariant(_noise_name(plan), plan, table)]
+    variants = [NoiseVariant(_noise_name(given.plan), given.plan, table)]
     if table.replicates == wanted:
-        variants += _variants(config, counts, plans, wanted, workers, stages, queries, limits)
+        variants += _variants(config, given.counts, given.plans, wanted, workers, stages, given.queries, given.limits)
     if table.replicates < wanted:
         stages.say(f"stopped   after {table.replicates:,} of {wanted:,} replicates, which are kept")
     with stages.stage("summing up"):
         # Records are of cells.
-        releases = one_release(counts, plan, table.methods, config.study.seed, limits) if followed.are_cells else {}
+        seed = config.study.seed
+        releases = (
+            one_release(given.counts, given.plan, table.methods, seed, given.limits) if given.followed.are_cells else {}
+        )
         records = records_frame(table, releases) if releases else None
         published = (
             None
-            if coverage is None
+            if given.coverage is None
             else published_example(
-                counts, plan, config.projection.method, config.study.seed, coverage.confidence, followed, limits
+                given.counts,
+                given.plan,
+                config.projection.method,
+                seed,
+                given.coverage.confidence,
+                given.followed,
+                given.limits,
             )
         )
         released = releases.get(config.projection.method) if published is None else published.values
         results = StudyResults(
             table,
-            plan,
+            given.plan,
             title=config.title or config.input_path.name,
             released=config.projection.method,
-            groupings=groupings,
-            funds=[fund.label, *(rule.label for rule in rules if rule.kind == "fund")],
-            thresholds=[*thresholds, *(rule for rule in rules if rule.kind == "decision")],
-            figures=[rule.label for rule in rules if rule.kind == "figure"],
-            outlines=outlines,
+            groupings=given.groupings,
+            funds=[given.fund.label, *(rule.label for rule in given.rules if rule.kind == "fund")],
+            thresholds=[*given.thresholds, *(rule for rule in given.rules if rule.kind == "decision")],
+            figures=[rule.label for rule in given.rules if rule.kind == "figure"],
+            outlines=given.outlines,
             seed=config.study.seed,
             wanted=wanted,
             variants=variants,

@@ -128,7 +128,7 @@ def size_class_names(edges: Sequence[float] = SIZE_EDGES) -> list[str]:
         ['below 10', '10 to 99', '100 and more']
     """
     bounds = np.asarray(edges, dtype=np.float64)
-    if bounds.size == 0 or (bounds <= 0).any() or (np.diff(bounds) <= 0).any():
+    if bounds.size == 0 or not np.isfinite(bounds).all() or not (np.diff(bounds, prepend=0) > 0).all():
         raise ConfigError(f"size classes {list(edges)}: give increasing counts above 0, such as 10, 100, 1000")
     labels = [f"below {bounds[0]:,.10g}"]
     labels += [f"{a:,.10g} to {b - 1:,.10g}" for a, b in itertools.pairwise(bounds)]

@@ -99,6 +99,9 @@ class Rule:
         twice = sorted(set(self.columns) & set(self.sums))
         if twice:
             raise ConfigError(f"rule {shown(self.name)}: {listed(twice)} is a sum and a column; rename one of them")
+        empty = next((name for name, parts in self.sums.items() if not parts), None)
+        if empty is not None:
+            raise ConfigError(f"rule {shown(self.name)}: sum {shown(empty)} is of nothing; give it cells")
         self._parsed  # noqa: B018 # what is not understood is said now
 
     @property
@@ -160,6 +163,10 @@ class Rule:
             units = self.areas.sums(units)
         known = {cell: units[..., k, :] for k, cell in enumerate(cells)}
         for name, parts in self.sums.items():
+            if name in known:
+                raise ConfigError(
+                    f"rule {shown(self.name)}: sum {shown(name)} is called as a cell is; give it another name"
+                )
             unknown = [part for part in parts if part not in known]
             if unknown:
                 raise ConfigError(
