@@ -9,6 +9,8 @@ from pathlib import Path
 import cvxpy as cp
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 import topdown as td
 from support.trees import leaves_below
@@ -196,7 +198,29 @@ def test_targets_hold_and_one_percent_less_does_not_meet_them(mechanism: str) ->
     if found.least is None:
         assert "there may be a smaller one" in found.words
     else:
-        assert found.least <= float(found.plan.total) <= 1.003 * found.least
+        # A single draw of whole numbers within 40 is like normal noise within 40.5; the grid of the other is fine.
+        wider = (40.5 / 40) ** 2 if mechanism == "discrete-gaussian" else 1.0
+        assert found.least <= float(found.plan.total) <= 1.003 * wider * found.least
+
+
+@pytest.mark.parametrize(("mechanism", "margin"), [("discrete-gaussian", 5), ("discrete-gaussian", 1), ("gaussian", 5)])
+def test_the_lower_bound_is_one_for_noise_on_whole_numbers(mechanism: str, margin: int) -> None:
+    """With one level measured the budget is the least variance of a single draw, from the sum over its law."""
+    plan = td.Plan(mechanism, rho=1, shares={"us": 0, "state": 0, "county": 1}, neighbours="substitute")
+    found = td.smallest_budget(plan, PLACES, [f"county: {margin} at 90 %"])
+
+    def within(sigma2: float) -> float:
+        if mechanism == "gaussian":
+            return float(norm.cdf(margin / sigma2**0.5) - norm.cdf(-margin / sigma2**0.5))
+        k = np.arange(-1000, 1001)
+        mass = np.exp(-(k**2) / (2 * sigma2))
+        return float(mass[np.abs(k) <= margin].sum() / mass.sum())
+
+    largest = brentq(lambda sigma2: within(sigma2) - 0.9, 0.1, 1000)
+    assert found.least is not None
+    assert found.least == pytest.approx(1 / largest, rel=2e-3)
+    assert found.least <= float(found.plan.total) <= 1.003 * found.least
+    assert "(0 % below)" not in found.words
 
 
 def test_one_level_alone_costs_what_its_law_says() -> None:

@@ -16,7 +16,7 @@ from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.planning.budget_allocation import Bound, Found, cheapest, locally_cheapest
-from topdown.planning.expected import Expected, deviations_within, expected_errors, members
+from topdown.planning.expected import Expected, deviations_within, expected_errors, members, noise_margin
 from topdown.planning.precision import Answered, Precisions, kinds
 from topdown.planning.sum_precision import SummedAnswers, SumPrecisions
 from topdown.planning.targets import Target
@@ -36,6 +36,9 @@ factor `_ALLOWED`.
 """
 
 _ALLOWED = 1.002
+
+_CLOSE = 1e-4
+"""How closely a variance is looked for, as a part of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +85,9 @@ def smallest_budget(
     Errors are those of `expected_errors`: of unbiased least squares, at the worst unit of the target's level.
 
     For the Gaussian mechanisms it is the global minimum, to within 0.01 % before rounding, because precision is linear
-    in the share and 1 / variance is concave in precision. For the Laplace mechanisms it is the best local minimum from
-    several starting points. Shares are exact fractions; the budget has four significant digits and is rounded up until
+    in the share and 1 / variance is concave in precision; for answers with the noise of one discrete draw ``least`` is
+    lower, since such noise keeps to a margin at a larger variance. For the Laplace mechanisms it is the best local
+    minimum from several starting points. Shares are exact fractions; the budget has four significant digits and is rounded up until
     every target holds.
 
     Args:
@@ -119,7 +123,9 @@ def smallest_budget(
         raise ConfigError("every target is about what is published exactly; state one of what is measured")
     found = _searched(expected, wanted)
     budgets = dict(zip(_keys(expected.plan), _bought(expected.plan, found.precision).tolist(), strict=True))
-    least = None if found.least is None else float(found.least / _per_budget(expected.plan))
+    least = None
+    if found.least is not None:
+        least = float(found.least / _per_budget(expected.plan)) / max(_wider(expected, one) for one in wanted)
     best: Plan | None = None
     for part in _LEFT_OUT:
         try:
@@ -173,6 +179,27 @@ def _searched(expected: Expected, targets: list[Target]) -> Found:
     if plan.noise.is_normal():
         return cheapest(precisions, bounds)
     return locally_cheapest(precisions, bounds, lambda p: _bought(plan, p), lambda p: _price_slope(plan, p))
+
+
+def _wider(expected: Expected, target: Target) -> float:
+    """By which factor the variance of a target's answers may be larger than by the normal law where each has the noise
+    of a single measurement, which takes whole numbers alone: more of it is within them than of the normal law."""
+    plan, query = expected.plan, Query.parse(target.query, expected.schema).name
+    if target.level in expected.areas or query not in plan.queries(target.level):
+        return 1.0
+    normal = (target.margin / deviations_within(target.confidence, gaussian=True)) ** 2
+
+    def holds(factor: float) -> bool:
+        law = plan.noise.law(Fraction(normal * factor), plan.grid_bits, continuous=False)
+        return noise_margin(law, target.confidence) <= target.margin
+
+    low, high = 0.5, 1.0
+    while holds(high):
+        low, high = high, 2 * high
+    while high > 1.0 and high - low > _CLOSE * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return high
 
 
 def _per_budget(plan: Plan) -> float:
