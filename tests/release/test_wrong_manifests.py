@@ -133,3 +133,24 @@ def test_a_manifest_with_a_wrong_value_anywhere(
                 assert code == 0, (command, path, value)
                 shutil.rmtree(name)
     assert not found, f"{len(found)} of {len(chosen)}: {found[:20]}"
+
+
+@pytest.mark.parametrize("config", [CELLS, QUERIES], ids=["cells", "queries"])
+def test_a_manifest_without_one_of_its_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("table.csv").write_text(TABLE)
+    Path("long.csv").write_text(LONG_ROWS)
+    Path("run.toml").write_text(config)
+    public = pipeline.run(load_config(Path("run.toml")), Path("out"), workers=1).public
+    manifest = json.loads((public / "manifest.json").read_text(encoding="utf-8"))
+    commands = (
+        ["query", public, "--sum", "01"],
+        ["rank", public, "--level", "state"],
+        ["page", public, "-o", "p.html"],
+    )
+    for field in manifest:
+        rest = {name: value for name, value in manifest.items() if name != field}
+        (public / "manifest.json").write_text(json.dumps(rest), encoding="utf-8")
+        for command in commands:
+            assert topdown_command(*command) in (0, 3), (field, command)
+            Path("p.html").unlink(missing_ok=True)

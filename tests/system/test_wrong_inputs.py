@@ -141,6 +141,7 @@ WRONG = [
     command(r"estimates.parquet has .* bytes instead of", "project", "project.toml", make=cut("estimates.parquet")),
     command(r"table.csv: exists already", "aggregate", "output/public", "--by", "pair.csv", "-o", "table.csv"),
     command(r"table.csv: exists already", "check", "run.toml", "--errors-to", "table.csv"),
+    command(r"nope/e.csv: cannot be written: No such file", "check", "run.toml", "--errors-to", "nope/e.csv"),
     command(r"a map needs outlines; name a file", "export", "output/public", "--format", "gpkg", "--output", "e"),
     command(r"order 'random': give 'sorted'", "synthesize", "run.toml", "--order", "random"),
     command(r"table.csv: the ledger cannot be used", "ledger", "show", "table.csv"),

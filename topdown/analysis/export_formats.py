@@ -198,7 +198,7 @@ def _workbook(found: PublishedRelease, folder: Path, options: ExportOptions) -> 
         "what is protected": manifest["privacy"]["statement"],
         "SHA-256 of the manifest": file_digest(found.public / MANIFEST),
     }
-    notices = [("notice", notice) for notice in manifest["notices"]]
+    notices = [("notice", notice) for notice in manifest.get("notices", ())]
     return [write_workbook(numbers, folder / WORKBOOK, [*notices, *about.items()])]
 
 

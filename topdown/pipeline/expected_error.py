@@ -11,6 +11,7 @@ import pandas as pd
 
 from topdown.planning.expected import OPEN
 from topdown.tables.output_formats import CSV, JSON, format_of, write_frame
+from topdown.tables.tidy import named_failures
 from topdown.wording import unquoted
 
 USUAL = 0.95
@@ -121,6 +122,7 @@ def require_format(path: Path) -> Path:
 
 def write_errors(path: Path, errors: pd.DataFrame, confidence: float) -> None:
     """Write ``errors`` and the confidence as a CSV table, or as JSON records; values that are not determined or not
-    measured are empty, or null.
+    measured are empty, or null. Raises `DataError` where it cannot be written.
     """
-    write_frame(path, errors.assign(confidence=confidence).replace([math.inf, math.nan], None), {}, FORMATS)
+    with named_failures(path):
+        write_frame(path, errors.assign(confidence=confidence).replace([math.inf, math.nan], None), {}, FORMATS)

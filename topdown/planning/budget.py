@@ -87,8 +87,8 @@ def smallest_budget(
     For the Gaussian mechanisms it is the global minimum, to within 0.01 % before rounding, because precision is linear
     in the share and 1 / variance is concave in precision; for answers with the noise of one discrete draw ``least`` is
     lower, since such noise keeps to a margin at a larger variance. For the Laplace mechanisms it is the best local
-    minimum from several starting points. Shares are exact fractions; the budget has four significant digits and is rounded up until
-    every target holds.
+    minimum from several starting points. Shares are exact fractions; the budget has four significant digits and is
+    rounded up until every target holds.
 
     Args:
         plan: the mechanism, the neighbours, what is exact, and the queries among which the budget is divided (all

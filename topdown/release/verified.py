@@ -46,6 +46,10 @@ from topdown.workload.answer_tables import AnswerTable, answer_tables, known_col
 
 _ROWS_AT_ONCE, _ENTRIES_AT_ONCE = 1 << 16, 1 << 22
 """So many rows of a table, and cells with records, are compared at once."""
+
+_READ = {"cells", "configuration", "levels", "privacy", "projections", "schema", "title", "units"}
+"""The fields of a manifest, of any version, without which nothing of a release can be read."""
+
 _MOST_DEFECTS = 5
 
 
@@ -142,7 +146,9 @@ def _read_manifest(path: Path | None) -> dict[str, Any] | str:
         return str(error)
     except MALFORMED:
         return "is not what was written"
-    return manifest if whole else "does not list the release's files"
+    if not whole:
+        return "does not list the release's files"
+    return manifest if set(manifest) >= _READ else "is not what was written"
 
 
 def _is_named(name: str) -> bool:

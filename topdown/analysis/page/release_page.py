@@ -203,7 +203,7 @@ class _Maker:
             index=index or (),
             is_piece=bool(part),
             mark=self.mark,
-            notices=manifest["notices"],
+            notices=manifest.get("notices", ()),
             about={_WORDS.about[name]: told[name] for name in _WORDS.about if told.get(name)},
             reason=reason,
             confidence=numbers.confidence,
