@@ -110,6 +110,18 @@ def disagreement(name: object, known: Iterable[str]) -> str:
     return f"there are {listed(names)}{both}"
 
 
+def require_type(kind: type, value: object, name: str) -> None:
+    """Refuse a ``value`` of another type than ``kind``, as where two arguments change places. Raises `ConfigError`."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name}: give {kind.__name__}, not {type(value).__name__}")
+
+
+def require_list(value: object, name: str) -> None:
+    """Refuse a text in the place of a list of texts, of which every letter would be one. Raises `ConfigError`."""
+    if isinstance(value, str):
+        raise ConfigError(f"{name}: give a list, [{shown(value)}], and not the text {shown(value)}")
+
+
 def require_known(name: object, known: Iterable[str], what: str) -> None:
     """Raises `ConfigError` with the known names, and the nearest, unless ``name`` is one of ``known``.
 

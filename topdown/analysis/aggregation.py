@@ -11,6 +11,7 @@ import pandas as pd
 
 from topdown.analysis.regions import Regions
 from topdown.analysis.sum_intervals import Region
+from topdown.errors import require_list
 from topdown.geography.tree import IntArray, runs
 from topdown.machine.software import version_of
 from topdown.release.manifest import SCHEMA_VERSION
@@ -119,6 +120,7 @@ def aggregate(
     """
     found = public if isinstance(public, PublishedRelease) else read_release(public)
     kept, schema = found.measurements, found.release.schema
+    require_list(cells, "cells")
     named: list[str | None] = list(cells)
     if not named:
         columns = answer_columns(query, schema)

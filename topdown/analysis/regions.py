@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.analysis.sum_intervals import OF_ITSELF, Ratio, Region, fieller, sum_margin
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError, DataError, require_type
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.geography.unit_sums import published_sums
@@ -82,11 +82,13 @@ def region(
         >>> round(share.estimate, 2)
         0.25
     """
+    require_type(Measurements, measurements, "measurements")
     regions = Regions(measurements.kept)
     if before is None:
         return regions.region(weights, query=query, cell=cell, minus=minus, share_of=share_of, confidence=confidence)
     if share_of is not None:
         raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
+    require_type(Measurements, before, "before")
     if _same_numbers(measurements, before):
         raise ConfigError(
             "before has the same measurements: a change needs two releases with independent noise; give those of "

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from topdown.confidential.bound_streams import code_of_counts
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure_piece import Place, Streams, measure_nodes
-from topdown.errors import BudgetError, CountsError
+from topdown.errors import BudgetError, CountsError, require_type
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.machine.parallel import map_ordered, thread_pool
@@ -109,6 +109,8 @@ def measure(
         >>> measurements.fit_for_release
         False
     """
+    require_type(Counts, counts, "counts")
+    require_type(Plan, plan, "plan")
     source = SecureSource() if source is None else source
     return _measurements(counts, plan, source, np.dtype(np.int64), workers)
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.errors import GeographyError
+from topdown.errors import GeographyError, require_list
 from topdown.geography import construction
 from topdown.geography.lookup import FEW, PART, between, place_in
 from topdown.geography.tree import IntArray, Tree
@@ -121,6 +121,7 @@ class Geography:
         its leading zero, a unit with two parents or two names, a duplicate leaf, an identifier used at two levels, more
         than one root, names of a level that is not there, an empty separator.
         """
+        require_list(levels, "levels")
         return cls(*construction.from_table(frame, tuple(levels), root, name, separator))
 
     @classmethod

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.errors import ROW, DataError, GeographyError
+from topdown.errors import ROW, DataError, GeographyError, require_list
 from topdown.geography.tree import IntArray
 from topdown.wording import WITHHELD, column_names, may_hold_a_count, reason, shown, type_name
 
@@ -98,6 +98,7 @@ def in_one_piece(pieces: Sequence[pa.StringArray]) -> pa.StringArray:
 
 def as_strings(values: Any, what: str, *, allow_integers: bool = False) -> pa.Array:
     """``values`` as one Arrow string array; refuses numbers, which have lost their leading zeros, unless allowed."""
+    require_list(values, what)
     try:
         array = plain(values, what)
     except DataError as error:

@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, require_list
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.planning.budget_allocation import Bound, Found, cheapest, locally_cheapest
@@ -114,6 +114,7 @@ def smallest_budget(
     # Otherwise the cost of precision, or the quantiles of sums, are not known.
     plan.noise.is_normal()
     expected = Expected.of(plan, geography, schema, areas=areas_of(areas, geography))
+    require_list(targets, "targets")
     asked = [one if isinstance(one, Target) else Target.parse(one, expected.kinds, expected.schema) for one in targets]
     if not asked:
         raise ConfigError("no target was given; state one, such as 'county: 25 at 90 %'")

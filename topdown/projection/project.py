@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from topdown.errors import ConfigError, require_known
+from topdown.errors import ConfigError, require_known, require_type
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
 from topdown.projection.check.certificate import (
@@ -93,6 +93,7 @@ def project(
                [ 7.93,  7.93],
                [ 7.93,  7.93]])
     """
+    require_type(Measurements, measurements, "measurements")
     chosen = method_named(method)
     require_known(engine, ENGINES, "engine")
     require_known(weights, WEIGHTS, "weights")

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 import numpy as np
 import numpy.typing as npt
 
-from topdown.errors import ProjectionError, require_known
+from topdown.errors import ProjectionError, require_known, require_type
 from topdown.measurements.measurements import Measurements
 from topdown.noise import SecureSource, Source
 from topdown.projection.check.certificate import require_certificate
@@ -46,6 +46,7 @@ def round_counts(
                [163,  13],
                [ 35,   3]])
     """
+    require_type(Estimate, estimate, "estimate")
     rounding = rounding_named(method).for_cells()
     if not estimate.nonnegative:
         raise ProjectionError(

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError, DataError, require_type
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.geography.unit_sums import published_sums
@@ -136,6 +136,7 @@ def margins(
         0    US    employed     197.7  192.0  203.0
         1    US  unemployed      16.4    9.0   21.0
     """
+    require_type(Measurements, measurements, "measurements")
     require_confidence(confidence)
     _require_alike(measurements, release)
     measurements = measurements.kept
