@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from support.crash import content, statistic_of
@@ -135,3 +136,28 @@ def test_what_is_made_of_the_same_noise_says_so(toy: Path, tmp_path: Path) -> No
     assert len(bytes.fromhex(first["noise"])) == 16
     if first["ledger"] is not None:
         assert first["noise"] == first["ledger"]["release"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ("\n[output]\nwide = true\n", "output.wide"),
+        ("\n[output]\nconfidence = 0.95\n", "output.confidence"),
+        ('\n[output]\nlanguage = "fr"\n', "output.language"),
+        ('\n[catalogue]\npublisher = "Agency"\n', "catalogue.publisher"),
+    ],
+)
+def test_a_release_that_was_written_in_other_forms_is_not_taken_for_what_is_asked(
+    toy_run: Path, setting: str, name: str
+) -> None:
+    public = pipeline.run(load_config(toy_run)).public
+    before = (public / "manifest.json").read_bytes()
+    toy_run.write_text(toy_run.read_text() + setting)
+    with pytest.raises(ConfigError, match=rf"which was written with another {name}; move it away and run again"):
+        pipeline.run(load_config(toy_run))
+    assert (public / "manifest.json").read_bytes() == before
+    counts = pd.read_parquet(public / "release.parquet")["value"].tolist()
+    public.rename(public.parent / "before")
+    again = pipeline.run(load_config(toy_run))
+    assert pd.read_parquet(again.public / "release.parquet")["value"].tolist() == counts
+    assert pipeline.run(load_config(toy_run)).already_there

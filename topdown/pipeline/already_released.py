@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from topdown.config import RunConfig
+from topdown.config import DerivationConfig, RunConfig
 from topdown.errors import ConfigError
 from topdown.measurements.journal import BegunRelease, Journal
 from topdown.privacy.ledger import Ledger
@@ -13,11 +15,21 @@ from topdown.release.places import MANIFEST
 from topdown.release.verified import verify_files
 from topdown.wording import reason, shown_path
 
+_FORMS = {
+    "output": (
+        "csv", "wide", "estimates", "estimates_csv", "tables", "replicates", "language", "confidence", "margins",
+        "all_measurements",
+    ),
+    "catalogue": (),
+}  # fmt: skip
+"""The settings of the files in public/ that determine no number of them; all of a section where none are named."""
+
 
 def released(config: RunConfig, public: Path, journal: Journal, begun: BegunRelease | None) -> bool:
     """Whether ``public`` already holds this release, complete; its files are verified.
 
-    Raises `ConfigError` where it was made from other noise than ``journal`` records, `DataError` naming a file that
+    Raises `ConfigError` where it was made from other noise than ``journal`` records, or written in other forms than
+    ``config`` asks for, `DataError` naming a file that
     differs from the one that was written, `BudgetError` where the ledger lacks the record that the manifest names.
     """
     if not _exists(public) or (begun is not None and _is_empty(public)):
@@ -25,10 +37,26 @@ def released(config: RunConfig, public: Path, journal: Journal, begun: BegunRele
     # This comes first: no other noise may be drawn if a file has to be written again.
     require_noise(public, named_noise(public), journal, begun)
     again = f"move {shown_path(public)} away and run again: the same release is made of the same noise"
-    entry = verify_files(public, remedy=again)["ledger"]
+    manifest = verify_files(public, remedy=again)
+    entry = manifest["ledger"]
     if config.ledger is not None and entry is not None:
         Ledger(config.folder / config.ledger.path).require_record(str(entry["record"]), public / MANIFEST)
+    require_same_forms(config, manifest, public)
     return True
+
+
+def require_same_forms(config: DerivationConfig, manifest: Mapping[str, Any], public: Path) -> None:
+    """Refuse a complete release in ``public`` that was written with other settings of its files than those of
+    ``config``, which are in no fingerprint. Raises `ConfigError` naming one."""
+    said, wanted = manifest["configuration"], config.resolved()
+    for section, names in _FORMS.items():
+        before, now = said.get(section), wanted[section]
+        for name in names or now:
+            if isinstance(before, dict) and name in before and before[name] != now[name]:
+                raise ConfigError(
+                    f"{shown_path(public)} holds this release, complete, which was written with another "
+                    f"{section}.{name}; move it away and run again: the same numbers are written as asked for now"
+                )
 
 
 def require_noise(path: Path, noise: object, journal: Journal, begun: BegunRelease | None) -> None:

@@ -13,6 +13,7 @@ from topdown.geography.unit_sums import area_sums
 from topdown.machine.files import file_digest, locked, make_folder
 from topdown.machine.progress import Silent, Stages
 from topdown.noise import KeyedSource
+from topdown.pipeline.already_released import require_same_forms
 from topdown.pipeline.derive import Drawn, Outcome, derive, require_solver
 from topdown.pipeline.exports import require_exportable, require_exports, write_exports
 from topdown.release.known_variances import STATEMENT
@@ -128,6 +129,7 @@ def _made_before(config: ProjectConfig, source: Published, public: Path) -> bool
         or there["configuration_sha256"] != _fingerprint(config, source)
     ):
         raise ConfigError(f"{shown_path(public)} holds another release; give another --output directory")
+    require_same_forms(config, there, public)
     return True
 
 
