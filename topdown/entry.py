@@ -65,5 +65,5 @@ def _end_at_once(number: int, _: FrameType | None) -> None:
     """End the process at once: nothing has begun, so nothing is to be cleaned up, and a library that is loading might
     suppress an exception.
     """
-    os.write(2, b"stopped: run again to continue\n")
+    os.write(2, b"stopped: run the command again\n")
     os._exit(128 + number)

@@ -78,5 +78,8 @@ def test_the_command_prints_the_ranks(toy_run: Path, topdown: Command, text: str
     rows = json.loads(done.stdout)
     assert [row["geoid"] for row in rows] == expected["geoid"].tolist()
     assert [row["rank_upper"] for row in rows] == expected["rank_upper"].tolist()
+    printed = topdown("rank", public, "--level", "county", "--confidence", "0.999999999")
+    assert "None" not in printed.stdout  # the units have no names
+    assert printed.stderr.endswith("with a probability of at least 0.999999999\n")
     assert topdown("rank", public, "--level", "county").stdout.split()[:3] == ["rank", "rank_lower", "rank_upper"]
     assert "no level 'conty'; the levels are" in topdown("rank", public, "--level", "conty").stderr

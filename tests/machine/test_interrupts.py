@@ -28,7 +28,7 @@ from topdown.release.verified import verify_release
 
 pytestmark = pytest.mark.system
 
-LINE = "run again to continue"
+LINE = "run the command again"
 PATIENCE = 120.0
 """Seconds after which a process is taken to hang. An interrupt takes less than 5 where nothing else is at work."""
 
@@ -317,7 +317,7 @@ def test_the_line_and_its_end_are_one_piece(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "stderr", said)
     with pytest.raises(SystemExit), one_line():
         _interrupted()
-    assert said.getvalue() == "stopped: nothing is half-written; run again to continue\n<another thread>\n"
+    assert said.getvalue() == "stopped: nothing is half-written; run the command again\n<another thread>\n"
 
 
 class AtItsFinder:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
-from support.places import RUN_TOML
+from support.places import RUN_TOML, SEVERAL_TOML
 from topdown.config import load_config, load_project
 from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.machine.files import file_digest
@@ -296,3 +296,14 @@ def test_nothing_is_left_where_the_projection_fails(again: Path, monkeypatch: py
     with pytest.raises(ProjectionError):
         made(again)
     assert [path.name for path in (again.parent / "again").iterdir()] == [".lock"]
+
+
+def test_a_method_without_a_solver_of_the_queries_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("county,adults,children\n01001,10,1\n01003,20,2\n02001,0,4\n")
+    (tmp_path / "run.toml").write_text(SEVERAL_TOML)
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    again = f'[measurements]\npath = "{public}"\n[projection]\nmethod = "joint"\n[output]\ndirectory = "again"\n'
+    (tmp_path / "again.toml").write_text(again)
+    with pytest.raises(ConfigError, match="method 'joint'.*has no solver of several queries"):
+        project_measurements(load_project(tmp_path / "again.toml"))
+    assert not (tmp_path / "again").exists()

@@ -27,7 +27,7 @@ from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
 from topdown.tables.assignments import assignment
 from topdown.uncertainty.margins import require_confidence
-from topdown.wording import shown, shown_path
+from topdown.wording import listed, shown, shown_path
 from topdown.workload import Query
 from topdown.workload.answer_tables import Column, answer_column, answer_columns
 
@@ -74,6 +74,8 @@ def query_release(
     units, minus = (units_meant(some, now.measured.published) for some in (units, minus))
     asked = dict(_asked(units, districts, now.measured.published))
     columns = answer_columns(query, now.measured.schema)
+    if len({*cells}) < len(cells):
+        raise ConfigError(f"cells {listed(cells)}: name each once")
     names = cells or ([one.name for one in columns] if len(columns) > 1 else (None,))
     rows = []
     less = f" - {_named(minus)}" if minus else ""

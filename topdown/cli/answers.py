@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from topdown.cli.options import AnswerFormat
 from topdown.machine.terminal import answer
@@ -26,5 +26,12 @@ def print_table(found: pd.DataFrame, form: AnswerFormat, number: str = "{:z,.1f}
         idle = "note" in found and not (found["note"] != "").any()
         kept = found.drop(columns="note") if idle else found
         shown = kept.map(lambda value: escaped(value) if isinstance(value, str) else value)
-        texts = {name: "" for name in shown.columns if shown[name].map(lambda value: isinstance(value, str)).any()}
+        texts = {name: "" for name in shown.columns if _is_text(shown[name])}
         answer(shown.fillna(texts).to_string(index=False, float_format=number.format))
+
+
+def _is_text(column: pd.Series[Any]) -> bool:
+    """Whether a column has texts, or nothing in the place of texts."""
+    return bool(column.map(lambda value: isinstance(value, str)).any()) or (
+        column.dtype == object and bool(column.isna().all())
+    )

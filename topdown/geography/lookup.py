@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from topdown.errors import DataError, near_name
 from topdown.geography.tree import IntArray
-from topdown.wording import joined, shown
+from topdown.wording import joined, listed, shown
 
 if TYPE_CHECKING:
     from topdown.geography.geography import Geography
@@ -76,6 +76,8 @@ def units_meant(texts: Sequence[str], geography: Geography) -> list[str]:
     that several units have, listing them, and for an unknown one, with the nearest name.
     """
     pieces = [piece.strip() for text in texts for piece in text.split(",")]
+    if "" in pieces:
+        raise DataError(f"{listed(texts)}: nothing stands beside a comma; give a unit, or leave the comma out")
     found: list[str] = []
     begin = 0
     while begin < len(pieces):

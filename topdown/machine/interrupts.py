@@ -18,7 +18,7 @@ _IMPORTING = "<frozen importlib._bootstrap>"
 _A_MOMENT = 0.01
 """Seconds after which a signal that arrived while a library was loading is sent again."""
 
-LINE = "stopped: nothing is half-written; run again to continue"
+LINE = "stopped: nothing is half-written; run the command again"
 
 
 @contextmanager

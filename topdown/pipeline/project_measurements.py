@@ -16,6 +16,7 @@ from topdown.noise import KeyedSource
 from topdown.pipeline.already_released import require_same_forms
 from topdown.pipeline.derive import Drawn, Outcome, derive, require_solver
 from topdown.pipeline.exports import require_exportable, require_exports, write_exports
+from topdown.projection.method import method_named
 from topdown.release.known_variances import STATEMENT
 from topdown.release.manifest import DerivedFrom, Origin
 from topdown.release.places import require_outside_releases
@@ -54,6 +55,8 @@ def project_measurements(
         source = _read(config)
     require_all(source)
     measurements = source.measurements
+    by_family = bool(measurements.others) or source.limits is not None
+    method_named(config.projection.method).require(several=by_family, nonnegative=True)
     none = no_margins(measurements)
     require_exportable(config, measurements.geography, measurements.schema, none)
     if config.output.replicates and none is not None:
@@ -62,7 +65,7 @@ def project_measurements(
     levels = source.measurements.geography.levels
     config.output.require_wide(source.measurements.cells, source.measurements.schema)
     if area_sums(measurements.geography):
-        cells = None if measurements.others or source.limits is not None else measurements.cells
+        cells = None if by_family else measurements.cells
         config.output.require_areas(cells, measurements.schema)
     config.output.require_margins(
         measurements.published.levels, cells=not source.measurements.others or config.output.estimates is True

@@ -49,5 +49,5 @@ def rank(
     print_table(table if first is None else table.head(first), output)
     note(
         f"{len(table):,} units are ranked; the true ranks of all of them are between rank_lower and rank_upper at once "
-        f"with a probability of at least {confidence:.6g}"
+        f"with a probability of at least {confidence:.12g}"
     )
