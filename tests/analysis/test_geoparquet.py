@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import geopandas as gpd
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from shapely.geometry import box
+from shapely.geometry import Polygon, box
 
 import topdown as td
 from support.places import Command
@@ -83,11 +84,24 @@ def test_outlines_that_cannot_be_meant_are_refused(public: Path, outlines: gpd.G
     refused("no outline has the GEOID of a unit among its properties.*leading zeros", "zeros.geojson")
     pd.concat([outlines, outlines.iloc[:1]]).to_file(tmp_path / "twice.geojson")
     refused("two outlines of county '01001'", "twice.geojson")
+    outlines.set_geometry([None] * 4, crs=outlines.crs).to_parquet(tmp_path / "none.parquet")
+    refused("none.parquet: no unit has an outline", "none.parquet")
+    endless = Polygon([(0, 0), (np.inf, 0), (1, 1)])
+    outlines.set_geometry([endless, *outlines.geometry[1:]], crs=outlines.crs).to_parquet(tmp_path / "endless.parquet")
+    refused("the outline of county '01001' has a point that is not finite", "endless.parquet")
+
     refused("no such file", "nothing.geojson")
     (tmp_path / "damaged.geojson").write_text("{")
     refused("cannot be read as outlines", "damaged.geojson")
     pd.DataFrame({"GEOID": ["01"]}).to_parquet(tmp_path / "plain.parquet")
     refused("cannot be read as outlines", "plain.parquet")
+
+
+def test_units_without_an_outline_are_left_out(public: Path, outlines: gpd.GeoDataFrame, tmp_path: Path) -> None:
+    some = outlines.set_geometry([outlines.geometry[0], None, Polygon(), outlines.geometry[3]], crs=outlines.crs)
+    some.to_parquet(tmp_path / "some.parquet")
+    write_geoparquet(td.read_release(public), tmp_path / "out.parquet", tmp_path / "some.parquet")
+    assert gpd.read_parquet(tmp_path / "out.parquet")["geoid"].tolist() == ["01001"]
 
 
 def test_without_geopandas_the_extra_is_named(public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -304,6 +304,6 @@ def test_a_method_without_a_solver_of_the_queries_is_refused_before_anything_is_
     public = pipeline.run(load_config(tmp_path / "run.toml")).public
     again = f'[measurements]\npath = "{public}"\n[projection]\nmethod = "joint"\n[output]\ndirectory = "again"\n'
     (tmp_path / "again.toml").write_text(again)
-    with pytest.raises(ConfigError, match="method 'joint'.*has no solver of several queries"):
+    with pytest.raises(ConfigError, match=r"method 'joint'.*has no solver of several queries"):
         project_measurements(load_project(tmp_path / "again.toml"))
     assert not (tmp_path / "again").exists()

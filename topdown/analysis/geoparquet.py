@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from topdown.analysis.outlines import outlines_in
@@ -98,6 +99,16 @@ def _outlines_of(geography: Geography, source: Path) -> tuple[str, Any]:
             f"text, with their leading zeros"
         )
     outlines = outlines[hits[best].astype(bool)]
+    outlines = outlines[~(outlines.geometry.isna() | outlines.geometry.is_empty)]
+    if not len(outlines):
+        raise DataError(f"{shown_path(source)}: no unit has an outline; give one with polygons")
+    endless = ~np.isfinite(outlines.bounds.to_numpy()).all(axis=1)
+    if endless.any():
+        node = int(geography.index_of([str(outlines[best][endless].iloc[0])])[0])
+        raise DataError(
+            f"{shown_path(source)}: the outline of {geography.describe(node)} has a point that is not finite; correct "
+            "it"
+        )
     twice = outlines[best].duplicated()
     if twice.any():
         node = int(geography.index_of([str(outlines[best][twice].iloc[0])])[0])
