@@ -102,6 +102,8 @@ class Input(TomlSection):
             raise ValueError('a redistricting file (rows = "pl94") is read as it is: leave out where and the form')
         if not self.path.strip():
             raise ValueError("path is empty; give the table's path")
+        if not all(cell.strip() for cell in self.cells):
+            raise ValueError("cells has an empty name; give the names of columns of counts")
         for name, width in self.pad_zeros.items():
             if not 1 <= width <= _LONGEST_CODE:
                 raise ValueError(

@@ -48,6 +48,8 @@ def exact_fraction(value: ExactNumber) -> Fraction:
     # str() of a numpy float is the shortest decimal of its own width: float32(0.1) is 1/10 as well.
     text = str(value).strip()
     try:
+        if not text.isascii():  # Python also reads digits of other scripts
+            raise ValueError
         exponent = int(text.lower().partition("e")[2] or "0")
         if abs(exponent) > _LARGEST_EXPONENT:
             raise ConfigError(f"{shown(value)} has a decimal exponent beyond {_LARGEST_EXPONENT}: rescale it")

@@ -306,7 +306,11 @@ def _check_scale(exact: Fraction, grid_bits: int, name: str, given: object) -> N
     if exact <= 0:
         raise ConfigError(f"{name} {shown(given)}: give a positive number")
     if exact * (1 << grid_bits) > (_LARGEST_GRID_SCALE if grid_bits else _LARGEST_SCALE):
-        raise ConfigError(f"{name} {shown(given)} is too large for draws of 64 bits (grid_bits {grid_bits})")
+        size = f"{float(exact):.3g}" if exact < 10**300 else "above 1e300"
+        raise ConfigError(
+            f"{name} {size} is too large for draws of 64 bits (grid_bits {grid_bits}); give a smaller one, by a larger "
+            "budget"
+        )
 
 
 def _narrowest(scale: Fraction, grid_bits: int) -> np.dtype[Any]:
