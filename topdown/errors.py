@@ -111,13 +111,36 @@ def disagreement(name: object, known: Iterable[str]) -> str:
 
 
 def require_type(kind: type, value: object, name: str) -> None:
-    """Refuse a ``value`` of another type than ``kind``, as where two arguments change places. Raises `ConfigError`."""
+    """Refuse a ``value`` of another type than ``kind``, as where two arguments change places. Raises `ConfigError`.
+
+    Args:
+        kind: the type that is taken.
+        value: what was given.
+        name: of the argument, for the message.
+
+    Examples:
+        >>> td.errors.require_type(int, "3", "count")
+        Traceback (most recent call last):
+            ...
+        topdown.errors.ConfigError: count: give int, not str
+    """
     if not isinstance(value, kind):
         raise ConfigError(f"{name}: give {kind.__name__}, not {type(value).__name__}")
 
 
 def require_list(value: object, name: str) -> None:
-    """Refuse a text in the place of a list of texts, of which every letter would be one. Raises `ConfigError`."""
+    """Refuse a text in the place of a list of texts, of which every letter would be one. Raises `ConfigError`.
+
+    Args:
+        value: what was given.
+        name: of the argument, for the message.
+
+    Examples:
+        >>> td.errors.require_list("county", "levels")
+        Traceback (most recent call last):
+            ...
+        topdown.errors.ConfigError: levels: give a list, ['county'], and not the text 'county'
+    """
     if isinstance(value, str):
         raise ConfigError(f"{name}: give a list, [{shown(value)}], and not the text {shown(value)}")
 
