@@ -307,6 +307,10 @@ def test_a_run_again_makes_nothing_new_and_lost_records_are_the_same(schools: Pa
     shutil.rmtree(out / "microdata")
     assert topdown("run", schools).returncode == 0
     assert {path: path.read_bytes() for path in out.rglob("*.parquet")} == first
+    schools.write_text(f'{schools.read_text()}\n[catalogue]\npublisher = "Agency"\n')
+    other = topdown("run", schools)
+    assert other.returncode == 2
+    assert "which was written with another catalogue.publisher; move it away and run again" in other.stderr
 
 
 def test_the_release_does_not_depend_on_who_works(schools: Path) -> None:

@@ -29,6 +29,7 @@ from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import MEASUREMENTS, Journal
 from topdown.measurements.measurements import Measurements
+from topdown.pipeline.already_released import require_same_forms
 from topdown.pipeline.charging import Charged, confirm, require_left, reserve
 from topdown.pipeline.draw import notices_of, require_directory, require_protection
 from topdown.pipeline.input.unit_reading import identifier_columns, listed_units, path_columns
@@ -44,7 +45,8 @@ from topdown.projection.method import method_named
 from topdown.projection.upward_start import require_start
 from topdown.release.layouts import row_columns
 from topdown.release.linked_release import linked_noise, verify_linked
-from topdown.release.manifest import LedgerEntry, Origin
+from topdown.release.manifest import LedgerEntry, Origin, manifest_at
+from topdown.release.places import MANIFEST
 from topdown.tables.parquet_folder import table_digest
 from topdown.tables.readers import changed, require_file
 from topdown.wording import reason, shown_path
@@ -99,6 +101,8 @@ def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: 
                 f"{shown_path(journal.folder)}; give another --output directory, which spends its budget anew"
             )
         verify_linked(public)
+        for name in config.universe.names:
+            require_same_forms(config.of_table(name), manifest_at(public / name / MANIFEST), public)
     if begun is None:
         _rehearse(config, prepared, stages)
     reserve(charged, journal, events, begun=begun is not None, title=config.title)
