@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -221,6 +222,20 @@ def test_the_lower_bound_is_one_for_noise_on_whole_numbers(mechanism: str, margi
     assert found.least == pytest.approx(1 / largest, rel=2e-3)
     assert found.least <= float(found.plan.total) <= 1.003 * found.least
     assert "(0 % below)" not in found.words
+
+
+@pytest.mark.parametrize(
+    "shares", [{"us": 0, "state": 0, "county": 1}, dict.fromkeys(("us", "state", "county"), "1/3")]
+)
+@pytest.mark.parametrize("target", ["state: 0.5", "state: 0.9", "county: 0.9", "state: 1.5", "state: 2.5", "county: 5"])
+def test_it_is_one_where_the_noise_is_mostly_0(shares: dict[str, Any], target: str) -> None:
+    """The variance of the discrete law is then far below its parameter, which is what a budget buys."""
+    plan = td.Plan("discrete-gaussian", rho=1, shares=shares)
+    found = td.smallest_budget(plan, PLACES, [f"{target} at 90 %"])
+    assert found.least is not None
+    assert found.least <= float(found.plan.total)
+    if shares["us"] == 0 and target != "county: 0.9":  # a whole number within 0.9 is 0, as within 0.5
+        assert float(found.plan.total) <= 1.003 * found.least
 
 
 def test_one_level_alone_costs_what_its_law_says() -> None:

@@ -5,7 +5,7 @@ against the exact variances.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -85,8 +85,8 @@ def smallest_budget(
     Errors are those of `expected_errors`: of unbiased least squares, at the worst unit of the target's level.
 
     For the Gaussian mechanisms it is the global minimum, to within 0.01 % before rounding, because precision is linear
-    in the share and 1 / variance is concave in precision; for answers with the noise of one discrete draw ``least`` is
-    lower, since such noise keeps to a margin at a larger variance. For the Laplace mechanisms it is the best local
+    in the share and 1 / variance is concave in precision; for noise on whole numbers and margins of a few counts
+    ``least`` may be well below it (`_least`). For the Laplace mechanisms it is the best local
     minimum from several starting points. Shares are exact fractions; the budget has four significant digits and is
     rounded up until every target holds.
 
@@ -124,9 +124,7 @@ def smallest_budget(
         raise ConfigError("every target is about what is published exactly; state one of what is measured")
     found = _searched(expected, wanted)
     budgets = dict(zip(_keys(expected.plan), _bought(expected.plan, found.precision).tolist(), strict=True))
-    least = None
-    if found.least is not None:
-        least = float(found.least / _per_budget(expected.plan)) / max(_wider(expected, one) for one in wanted)
+    least = None if found.least is None else _least(expected, wanted, found.least)
     best: Plan | None = None
     for part in _LEFT_OUT:
         try:
@@ -149,7 +147,8 @@ def _keys(plan: Plan) -> list[Key]:
     return [] if plan.shares is None else [key for key, share in plan.shares.items_ if share > 0]
 
 
-def _searched(expected: Expected, targets: list[Target]) -> Found:
+def _searched(expected: Expected, targets: list[Target], wider: Sequence[float] = ()) -> Found:
+    """The precisions that meet the ``targets``; where variances may be larger, by which factors (``wider``)."""
     plan, schema, levels = expected.plan, expected.schema, expected.geography.levels
     measured = tuple((levels.index(level), Query.parse(query, schema)) for level, query in _keys(plan))
     exact = tuple(
@@ -173,13 +172,39 @@ def _searched(expected: Expected, targets: list[Target]) -> Found:
     bounds = [
         Bound(
             asked(one),
-            (one.margin / deviations_within(one.confidence, gaussian=plan.noise.is_normal())) ** 2,
+            factor * (one.margin / deviations_within(one.confidence, gaussian=plan.noise.is_normal())) ** 2,
         )
-        for one in targets
+        for one, factor in zip(targets, wider or [1.0] * len(targets), strict=True)
     ]
     if plan.noise.is_normal():
         return cheapest(precisions, bounds)
     return locally_cheapest(precisions, bounds, lambda p: _bought(plan, p), lambda p: _price_slope(plan, p))
+
+
+def _least(expected: Expected, targets: list[Target], searched: float) -> float:
+    """A lower bound of every budget that meets the ``targets``, from ``searched``, that of the sum of the precisions by
+    the normal law.
+
+    For noise on whole numbers it is lower: an answer that is one draw keeps to its margin at a larger variance
+    (`_wider`); and the variance of the law is below its parameter sigma^2, which is what a budget buys, where sigma is
+    small. No draw of a plan with the budget T has a smaller sigma^2 than T buys, so that T times that ratio is at least
+    the bound by the normal law.
+    """
+    plan, wider = expected.plan, [_wider(expected, one) for one in targets]
+    if max(wider) > 1.0:
+        searched = _searched(expected, targets, wider).least or 0.0
+    normal = searched / _per_budget(plan)
+
+    def reaches(total: float) -> bool:
+        parameter = 1.0 / (_per_budget(plan) * total)
+        law = plan.noise.law(Fraction(parameter), plan.grid_bits, continuous=False)
+        return total * max(parameter / law.variance, 1.0) >= normal
+
+    low, high = 0.0, normal
+    while high - low > _CLOSE * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return low
 
 
 def _wider(expected: Expected, target: Target) -> float:
