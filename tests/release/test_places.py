@@ -75,8 +75,13 @@ def test_a_statistic_is_not_released_beside_its_key_in_a_public_folder(
 def test_beside_a_table_of_two_is_beside_the_release_of_both(tmp_path: Path) -> None:
     persons = tmp_path / "public" / "persons"
     persons.mkdir(parents=True)
-    for path in (persons / MANIFEST, persons.parent / LINK):
-        path.write_text('{"schema_version": "1.0"}')
+    (persons / MANIFEST).write_text('{"schema_version": "1.0", "software": {"topdown": "0.2.0"}}')
+    (persons.parent / LINK).write_text('{"schema_version": "1.0", "statement": []}')
     assert beside(persons) == tmp_path
     (persons.parent / LINK).write_text("{}")
     assert beside(persons) == persons.parent
+
+
+def test_a_manifest_of_another_program_is_no_release(toy_run: Path, topdown: Command) -> None:
+    (toy_run.parent / MANIFEST).write_text('{"name": "a web page", "manifest_version": 3, "schema_version": "2.0"}')
+    assert topdown("run", toy_run).returncode == 0

@@ -257,7 +257,7 @@ def test_by_the_command_two_columns_are_two_charges(folder: Path, topdown: Comma
         ({"--epsilon": "1e6"}, 5, "at epsilon 1000000 the noise is 0 with probability 100.0000%"),
         ({"--epsilon": "1e-20"}, 5, "steps of the grid, beyond 2^52; give a larger epsilon"),
         ({"--bounds": "0:0.000001"}, 2, "bounds [0, 1/1000000]: values are rounded to multiples of 2^-20"),
-        ({"--bounds": "0:1e400"}, 2, "give them in a larger unit"),
+        ({"--bounds": "0:1e400"}, 2, "give values and bounds in a larger unit"),
         ({"--bounds": "1e14:100000000000001"}, 2, "subtract a public number from all values and bounds"),
         ({"--unit": " "}, 2, "the unit has no name"),
         ({"--ledger": None}, 2, "dataset 'people' is of a ledger, and none is given"),

@@ -89,19 +89,12 @@ def region(
     if share_of is not None:
         raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
     require_type(Measurements, before, "before")
-    if _same_numbers(measurements, before):
+    if before is measurements or before.noise_names & measurements.noise_names:
         raise ConfigError(
             "before has the same measurements: a change needs two releases with independent noise; give those of "
             "another time"
         )
     return regions.change(Regions(before.kept), weights, query=query, cell=cell, minus=minus, confidence=confidence)
-
-
-def _same_numbers(one: Measurements, other: Measurements) -> bool:
-    """Whether all that was measured is the same, as of one release, or of two that were projected from it."""
-    if one.others.keys() != other.others.keys() or not np.array_equal(one.values, other.values):
-        return False
-    return all(np.array_equal(mine.values, other.others[key].values) for key, mine in one.others.items())
 
 
 class AnswerSum(NamedTuple):

@@ -19,13 +19,13 @@ from topdown.geography.geography import Geography
 from topdown.geography.lookup import units_meant
 from topdown.geography.tree import IntArray, runs
 from topdown.measurements.measurements import Measurements
-from topdown.release.partition import MEASUREMENTS, RELEASE
+from topdown.release.partition import RELEASE
 from topdown.release.places import MANIFEST
-from topdown.release.read import measurements_of
+from topdown.release.read import measurements_of, noise_names
 from topdown.release.released_counts import as_described, read_counts
 from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
-from topdown.tables.assignments import assignment
+from topdown.tables.assignments import assigned_units
 from topdown.uncertainty.margins import require_confidence
 from topdown.wording import listed, shown, shown_path
 from topdown.workload import Query
@@ -162,13 +162,7 @@ def _require_other_noise(public: Path, before: Path) -> None:
     """Refuse two releases of the same measurements: their difference shows how they were projected, and no change in
     time. Raises `ConfigError`.
     """
-    drawn = []
-    for one in (public, before):
-        manifest = verify_files(one)
-        known = [manifest.get("noise"), manifest["files"].get(MEASUREMENTS, {}).get("sha256")]
-        known.append((manifest.get("derived_from") or {}).get("measurements"))
-        drawn.append({name for name in known if name is not None})
-    if drawn[0] & drawn[1]:
+    if noise_names(verify_files(public)) & noise_names(verify_files(before)):
         raise ConfigError(
             f"{shown_path(before)} has the same measurements as {shown_path(public)}: a change needs two "
             "releases with independent noise; give the release of another time"
@@ -257,11 +251,12 @@ def _counted_twice(weights: Weights, geography: Geography) -> str:
 
 def _assigned(path: Path, geography: Geography) -> Iterator[tuple[str, Weights]]:
     """The districts of an assignment, in the order of their names. A unit without a district is in none."""
-    found = assignment(path.name, path, geography)
-    if not found.districts:
+    units, districts = map(pa.Array.to_pylist, assigned_units(path, geography))
+    frame = pd.DataFrame({"unit": units, "district": districts})
+    if not (frame["district"] != "").any():
         raise DataError(f"{shown_path(path)}: has no unit with a district; give a row for every unit")
-    for district, nodes in zip(found.districts, found.nodes, strict=True):
-        yield district, dict.fromkeys(geography.identifiers.take(pa.array(nodes)).to_pylist(), 1.0)
+    for district, members in frame[frame["district"] != ""].groupby("district", sort=True)["unit"]:
+        yield str(district), dict.fromkeys(members.tolist(), 1.0)
 
 
 def _whole(share_of: str | None, regions: Measurements) -> Weights | str | None:

@@ -66,6 +66,7 @@ class Measurements(ArrowTable):
         drawn_on: the units for which the plan's noise was drawn, where these are not all of them.
         not_kept: the lower levels whose measurements a very large release in parts did not keep; all levels of a
             release on supports (`topdown.projection.histograms.support_descent`), which has none.
+        noise_names: by which names the noise in them is known, as a release states them; empty in memory.
 
     Examples:
         >>> by_level = [8.0, 4.0, 2.0]
@@ -87,6 +88,7 @@ class Measurements(ArrowTable):
     mechanism: str | None = None
     drawn_on: Geography | None = None
     not_kept: tuple[str, ...] = ()
+    noise_names: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> Schema:

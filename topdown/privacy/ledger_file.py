@@ -124,7 +124,7 @@ def transaction(path: Path, *, create: bool = False) -> Iterator[Transaction]:
 
 def _require_own(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse to make a ledger of a database that holds something else, or of a ledger whose records were removed."""
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if tables and "records" not in tables:
         raise BudgetError(f"{shown_path(path)}: is a database with other tables; give the ledger a file of its own")
     if tables and not connection.execute("SELECT count(sequence) FROM records").fetchone()[0]:

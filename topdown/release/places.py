@@ -1,4 +1,4 @@
-"""Which folders are releases: what another command adds to one makes it a release that was changed."""
+"""Where nothing may be written: in a release, which would then be another one; and secrets, where all is published."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from topdown.wording import shown_path
 MANIFEST, LINK = "manifest.json", "link.json"
 """What a release's folder holds: its manifest, or, of two linked tables, what ties them."""
 
-_HEAD, _FIELD = 4096, b'"schema_version"'
+_HEAD = 1 << 16
+_SAID = {MANIFEST: (b'"schema_version"', b'"topdown"'), LINK: (b'"schema_version"', b'"statement"')}
+"""What the beginning of these files of ours has; other programs have a manifest.json too."""
 
 
 def require_outside_releases(output: str | Path) -> None:
@@ -50,7 +52,7 @@ def _real(output: str | Path) -> Path:
 
 
 def _is_release(folder: Path) -> bool:
-    return any(_FIELD in _head(folder / name) for name in (MANIFEST, LINK))
+    return any(all(word in _head(folder / name) for word in words) for name, words in _SAID.items())
 
 
 def _head(path: Path) -> bytes:

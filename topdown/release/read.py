@@ -129,13 +129,22 @@ def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
     with as_described(folder / MEASUREMENTS):
         entries = list(_stated_entries(stated) if plan is None else _entries_of(plan, geography))
         found = _read(folder / MEASUREMENTS, geography, cells, schema, entries)
-        measurements = replace(found, plan=plan, fit_for_release=fit, mechanism=mechanism)
+        names = noise_names(manifest)
+        measurements = replace(found, plan=plan, fit_for_release=fit, mechanism=mechanism, noise_names=names)
     derived_from = DerivedFrom(file_digest(folder / MANIFEST), manifest["files"][MEASUREMENTS]["sha256"])
     origin = Origin(units, ledger, derived_from, notices, limits_digest, statement, noise, areas)
     limits = None
     if limits_digest is not None:
         limits = released_limits(folder / LIMITS, geography, measurements.schema)
     return Published(folder, measurements, plan, origin, limits)
+
+
+def noise_names(manifest: Mapping[str, Any]) -> frozenset[str]:
+    """The names by which a release's ``manifest`` knows the noise in its measurements: two releases with one in common
+    have the same measurements."""
+    known = [manifest.get("noise"), manifest["files"].get(MEASUREMENTS, {}).get("sha256")]
+    known.append((manifest.get("derived_from") or {}).get("measurements"))
+    return frozenset(name for name in known if isinstance(name, str) and name)
 
 
 class _Entry(NamedTuple):

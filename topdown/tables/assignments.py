@@ -51,22 +51,28 @@ class Assignment(NamedTuple):
 
 class UnitsAndDistricts(NamedTuple):
     """The rows of an assignment, Arrow text without blanks around it: every ``unit``, and its ``district`` ("" where it
-    has none); and the ``heading`` of the units."""
+    has none)."""
 
     unit: pa.Array
     district: pa.Array
-    heading: str = ""
 
 
-def assigned_units(path: Path, district: Sequence[str] = ()) -> UnitsAndDistricts:
+def assigned_units(path: Path, geography: Geography, district: Sequence[str] = ()) -> UnitsAndDistricts:
     """An assignment's units and districts: of the first column, and of the second, or of a table of more columns those
     called ``district``, joined.
 
     Text may be separated by "|", commas, tabs or semicolons. Raises `DataError` for a table of one column, of more than
-    two where none is named, and for a unit that is given twice.
+    two where none is named, for a unit of ``geography`` in the place of the first column's name, and for one that is
+    given twice.
     """
     form = separated(path)
     columns = table_columns(path, form)
+    first = columns[0].strip()
+    if geography.index_of([first])[0] >= 0:
+        raise DataError(
+            f"{shown_path(path)}: its first line has unit {shown(first)} in place of names of columns; put a line of "
+            "names above it, such as unit|district"
+        )
     # Files with two columns leave no choice, whatever columns are named for others.
     wanted = list(district) if district and len(columns) > 2 else columns[1:2]
     if len(columns) < 2:
@@ -82,7 +88,7 @@ def assigned_units(path: Path, district: Sequence[str] = ()) -> UnitsAndDistrict
         _stripped(as_text(table[name], f"{shown_path(path)}: column {shown(name)}")) for name in [columns[0], *wanted]
     )
     joined_parts = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "")
-    rows = UnitsAndDistricts(unit, joined_parts, columns[0].strip())
+    rows = UnitsAndDistricts(unit, joined_parts)
     if pc.count_distinct(unit).as_py() < len(unit):
         counted = pc.value_counts(unit)
         again = pc.struct_field(counted, "values").filter(pc.greater(pc.struct_field(counted, "counts"), 1))
@@ -100,18 +106,13 @@ def assignment(
     """The assignment ``given`` of units of one level of ``geography``; a unit without a district is unassigned.
 
     Raises `DataError` as `assigned_units`, and naming one for units that are not in the geography, unless
-    ``skip_unknown``, for units of several levels, and for a table without names of columns.
+    ``skip_unknown``, and for units of several levels.
     """
     if isinstance(given, Mapping):
         where = f"assignment {shown(name)}"
         rows = UnitsAndDistricts(as_strings([*given], where), _stripped(as_text([*given.values()], where)))
     else:
-        rows, where = assigned_units(Path(given), district), shown_path(Path(given))
-        if geography.index_of([rows.heading])[0] >= 0:
-            raise DataError(
-                f"{where}: its first line has unit {shown(rows.heading)} in place of names of columns; put a line of "
-                "names above it, such as unit|district"
-            )
+        rows, where = assigned_units(Path(given), geography, district), shown_path(Path(given))
     if not len(rows.unit):
         raise DataError(f"{where}: has no units; give a row for every unit")
     nodes = geography.index_of(rows.unit)

@@ -156,13 +156,14 @@ class StatisticPlan:
         low, high = self.range_
         if max(abs(low), abs(high)) * 2**self.bits > LARGEST_SCALE:
             raise ConfigError(
-                f"a grid of 2^-{self.bits} is too fine for numbers up to {figure(str(max(-low, high)))}; "
+                f"within these bounds the {self.statistic} can be beyond 2^52 steps of its grid, 2^-{self.bits}, which "
+                "is too fine; "
                 + (
                     "give fewer grid_bits"
                     if chosen
                     else "subtract a public number from all values and bounds"
                     if self.bits
-                    else "give them in a larger unit"
+                    else "give values and bounds in a larger unit"
                 )
             )
         if self.width < 1:

@@ -63,12 +63,12 @@ class Study(NamedTuple):
 
 class _Named(NamedTuple):
     """A quantity of one study: the ``key`` of its batch means, its ``group`` there, its ``divisor``, and what it is
-    ``made_of``: how many units, and of a group their mean true count."""
+    ``made_of``: how many units, and their mean true count."""
 
     key: Of
     group: str
     divisor: float
-    made_of: tuple[float, ...]
+    made_of: tuple[object, ...]
 
 
 class _Row(NamedTuple):
@@ -151,6 +151,7 @@ def compared(first: Study, second: Study, methods: tuple[str | None, str | None]
     rows, unlike = {}, {}
     for name, of_study in named.items():
         rows[name], unlike[name] = _rows(sides, chosen, of_study)
+    groups = {(grouping, group) for one in unlike.values() for grouping, _, group in one}
     levels, _ = _rows(sides, chosen, _level_rows)
     if not levels:
         raise ConfigError(
@@ -197,7 +198,7 @@ def compared(first: Study, second: Study, methods: tuple[str | None, str | None]
     summed = {
         "studies": studies,
         "paired": why is None,
-        "pairing": _pairing(why, first.summary["run"], ratios) + _left_out(sum(unlike.values())),
+        "pairing": _pairing(why, first.summary["run"], ratios) + _left_out(len(groups)),
         "weighted": {**first.summary["weighted"], **second.summary["weighted"]},
         "false_discovery_rate": RATE,
         "bias_by_group": panels,
@@ -205,7 +206,9 @@ def compared(first: Study, second: Study, methods: tuple[str | None, str | None]
     }
     result: Summary = rounded(summed)
     tolerances = [one.summary["tolerance"] for one in sides]
-    result["cards"] = [_card(name, one, tolerances, unlike[name]) | _clear(judged[name]) for name, one in worst.items()]
+    result["cards"] = [
+        _card(name, one, tolerances, len(unlike[name])) | _clear(judged[name]) for name, one in worst.items()
+    ]
     return result | {"notice": (notices or [first.summary["notice"]])[0], "public_input": not notices}
 
 
@@ -273,9 +276,9 @@ _Quantities = dict[tuple[str, ...], _Named]
 
 def _rows(
     sides: tuple[Study, Study], methods: list[str], named: Callable[[Summary, str], _Quantities]
-) -> tuple[list[_Row], int]:
-    """The quantities that both studies have, in the first one's order, and how many are left out: those of groups that
-    are not made of the same in both, whose errors differ with that."""
+) -> tuple[list[_Row], list[tuple[str, ...]]]:
+    """The quantities that both studies have, in the first one's order, and what is left out: what is of units that are
+    not the same in both, whose errors differ with that."""
     one, two = (named(study.summary, method) for study, method in zip(sides, methods, strict=True))
     both = [of for of in one if of in two]
     rows = [
@@ -283,7 +286,7 @@ def _rows(
         for of in both
         if one[of].made_of == two[of].made_of
     ]
-    return rows, len(both) - len(rows)
+    return rows, [of for of in both if one[of].made_of != two[of].made_of]
 
 
 def _count_rows(study: Summary, method: str) -> _Quantities:
@@ -296,8 +299,15 @@ def _count_rows(study: Summary, method: str) -> _Quantities:
     }  # fmt: skip
 
 
-def _made_of(group: Mapping[str, float]) -> tuple[float, ...]:
+def _made_of(group: Mapping[str, Any]) -> tuple[object, ...]:
     return group["units"], group["mean_truth"]
+
+
+def _all_made_of(decided: Mapping[str, Any]) -> tuple[object, ...]:
+    """What all units of a fund or a threshold are made of: how many they are, and what their groups are, by whichever
+    method these were studied."""
+    groups = {(row["grouping"], row["group"], *_made_of(row)) for row in decided["groups"]}
+    return decided["units"], *sorted(groups)
 
 
 def _money_rows(study: Summary, method: str) -> _Quantities:
@@ -305,7 +315,8 @@ def _money_rows(study: Summary, method: str) -> _Quantities:
     for fund in study["funds"]:
         # Half of what is moved is paid elsewhere; it is a mean over units.
         of = Of(method, ABSOLUTE, fund["rule"], "")
-        found["", fund["rule"], ALL_UNITS] = _Named(of, ALL_UNITS, 2.0 / fund["units"], (fund["units"],))
+        made_of = _all_made_of(fund)
+        found["", fund["rule"], ALL_UNITS] = _Named(of, ALL_UNITS, 2.0 / fund["units"], made_of)
         found |= {
             (row["grouping"], fund["rule"], row["group"]): _Named(
                 Of(method, NET, fund["rule"], row["grouping"]), row["group"], row["mean_truth"] / 1e6, _made_of(row)
@@ -320,7 +331,7 @@ def _decision_rows(study: Summary, method: str) -> _Quantities:
     found: _Quantities = {}
     for one in study["thresholds"]:
         of = Of(method, ABSOLUTE, one["rule"], "")
-        found["", one["rule"], ALL_UNITS] = _Named(of, ALL_UNITS, 1.0, (one["units"],))
+        found["", one["rule"], ALL_UNITS] = _Named(of, ALL_UNITS, 1.0, _all_made_of(one))
         found |= {
             (row["grouping"], one["rule"], row["group"]): _Named(
                 of._replace(grouping=row["grouping"]), row["group"], 1.0, _made_of(row)
