@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -12,6 +12,8 @@ from topdown.machine.terminal import Terminal
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from topdown.config.study_settings import StudyConfig
 
 
 def check(
@@ -58,11 +60,9 @@ def check(
         config = load_any(file)
         prepared, upward = draw.check(config, Silent() if quiet else stages), config.projection.upward
         if config.is_study:
-            from topdown.config.study_settings import StudyConfig
             from topdown.pipeline.study import read_study
 
-            if isinstance(config, StudyConfig):
-                read_study(config, Silent())
+            read_study(cast("StudyConfig", config), Silent())
         if errors or areas or errors_to is not None:
             counts = prepared.counts
 

@@ -172,7 +172,7 @@ def cells_of_rows(table: pa.Table, schema: Schema | None) -> IntArray:
             row = int(wrong[0])
             value = text[row].as_py()
             said = f"has a value{of_the_value(value)} that is not one of its categories"
-            remedy = "correct it, or list the category in [schema]"
+            remedy = "correct it, or list the category in the schema"
             if value is None:
                 said, remedy = (
                     "is missing",

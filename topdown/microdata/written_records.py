@@ -94,7 +94,8 @@ def synthesize(
     Args:
         public: the directory of the release.
         directory: the folder to write.
-        schema: as of `write_microdata`; by default the release's own, which no other replaces.
+        schema: the release's own, which is the default; only of one without attributes any other, as of
+            `write_microdata`.
         order: "sorted" or "shuffled", as of `write_microdata`.
         source: of the random order; by default operating-system entropy.
         stages: shows progress; by default nothing is shown.

@@ -15,22 +15,17 @@ from topdown.release.places import MANIFEST
 from topdown.release.verified import verify_files
 from topdown.wording import reason, shown_path
 
-_FORMS = {
-    "output": (
-        "csv", "wide", "estimates", "estimates_csv", "tables", "replicates", "language", "confidence", "margins",
-        "all_measurements",
-    ),
-    "catalogue": (),
-}  # fmt: skip
-"""The settings of the files in public/ that determine no number of them; all of a section where none are named."""
+_ELSEWHERE = {"output.directory", "output.exports", "output.page", "output.style", "output.microdata",
+              "output.microdata_order"}  # fmt: skip
+"""Settings in no fingerprint of what is written beside public/."""
 
 
 def released(config: RunConfig, public: Path, journal: Journal, begun: BegunRelease | None) -> bool:
     """Whether ``public`` already holds this release, complete; its files are verified.
 
     Raises `ConfigError` where it was made from other noise than ``journal`` records, or written in other forms than
-    ``config`` asks for, `DataError` naming a file that
-    differs from the one that was written, `BudgetError` where the ledger lacks the record that the manifest names.
+    ``config`` asks for, `DataError` naming a file that differs from the one that was written, `BudgetError` where the
+    ledger lacks the record that the manifest names.
     """
     if not _exists(public) or (begun is not None and _is_empty(public)):
         return False
@@ -49,14 +44,16 @@ def require_same_forms(config: DerivationConfig, manifest: Mapping[str, Any], pu
     """Refuse a complete release in ``public`` that was written with other settings of its files than those of
     ``config``, which are in no fingerprint. Raises `ConfigError` naming one."""
     said, wanted = manifest["configuration"], config.resolved()
-    for section, names in _FORMS.items():
-        before, now = said.get(section), wanted[section]
-        for name in names or now:
-            if isinstance(before, dict) and name in before and before[name] != now[name]:
-                raise ConfigError(
-                    f"{shown_path(public)} holds this release, complete, which was written with another "
-                    f"{section}.{name}; move it away and run again: the same numbers are written as asked for now"
-                )
+    free = {name for names in config.not_in_fingerprint.values() for name in names}
+    settings = [name for name in free - _ELSEWHERE if name.startswith("output.")]
+    settings += [f"catalogue.{name}" for name in wanted["catalogue"]]
+    for section, name in sorted(setting.split(".") for setting in settings):
+        before = said.get(section)
+        if isinstance(before, dict) and name in before and before[name] != wanted[section][name]:
+            raise ConfigError(
+                f"{shown_path(public)} holds this release, complete, which was written with another {section}.{name}; "
+                "move it away and run again: the same numbers are written as asked for now"
+            )
 
 
 def require_noise(path: Path, noise: object, journal: Journal, begun: BegunRelease | None) -> None:

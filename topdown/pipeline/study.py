@@ -126,20 +126,20 @@ def read_study(config: StudyConfig, stages: Stages) -> StudyInput:
     if queries is not None:
         stages.say(f"studies   {many(len(followed.labels), 'answer')} to {', '.join(queries)}")
     return StudyInput(
-        geography,
-        counts,
-        plan,
-        plans,
-        limits,
-        queries,
-        followed,
-        groupings,
-        outlines,
-        fund,
-        thresholds,
-        rules,
-        means,
-        coverage,
+        geography=geography,
+        counts=counts,
+        plan=plan,
+        plans=plans,
+        limits=limits,
+        queries=queries,
+        followed=followed,
+        groupings=groupings,
+        outlines=outlines,
+        fund=fund,
+        thresholds=thresholds,
+        rules=rules,
+        means=means,
+        coverage=coverage,
     )
 
 

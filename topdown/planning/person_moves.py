@@ -4,15 +4,27 @@ person's move.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from topdown.linked.universe import LinkedQuery, Universe
-from topdown.privacy.linked_units import MOST_OF_A_MOVE, move_squared
+from topdown.privacy.linked_units import MOST_OF_A_MOVE, LinkedGuarantee, move_squared
+from topdown.privacy.plan import Plan
 
 _MOST_CLASSES = 1 << 9
 """The largest number of kinds of households for which all pairs are examined; with more, the general bound is used."""
+
+
+def linked_guarantee(universe: Universe, plans: Mapping[str, Plan], most: int | None) -> LinkedGuarantee:
+    """What measuring both tables of a ``universe`` under ``plans`` guarantees, to households of at most ``most``
+    persons; what a person's move costs is found from the queries."""
+    households, persons = (plans[name] for name in universe.names)
+    asked = dict.fromkeys(query for level in households.levels for query in households.queries(level))
+    moved = moved_squared(LinkedQuery.parse(f"{universe.names[0]}: {query}", universe) for query in asked)
+    # The sum of 1/sigma^2 over all queries: under "substitute" two counts of a query move, which cost 1/sigma^2.
+    rho = persons.charged_total, households.charged_total
+    return LinkedGuarantee(*rho, most, moved=max(moved, 2), vacant=False, delta=persons.delta, words=universe.words)
 
 
 def moved_squared(queries: Iterable[LinkedQuery]) -> int:

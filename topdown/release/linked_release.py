@@ -8,7 +8,7 @@ to a person and to a household, how persons belong to households, the digest of 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,11 @@ from topdown.linked.impossible import CountedCells, counted_at
 from topdown.linked.link_text import facts_of, universe_of
 from topdown.linked.universe import Universe
 from topdown.machine.files import file_digest
+from topdown.planning.person_moves import linked_guarantee
 from topdown.privacy.linked_units import LinkedGuarantee
+from topdown.privacy.plan import Plan
 from topdown.release.archive import STRAY
-from topdown.release.manifest import MALFORMED
+from topdown.release.manifest import MALFORMED, manifest_at
 from topdown.release.places import LINK, MANIFEST
 from topdown.release.published import read_release
 from topdown.release.verified import verify_release
@@ -68,7 +70,6 @@ def write_link(
     columns = {"geoid": geography.identifiers, **({} if units is None else {"units": pa.array(units)})}
     columns |= {f"facilities: {name}": pa.array(facilities[:, k]) for k, name in enumerate(kinds)}
     pq.write_table(pa.table(columns), public / UNITS, compression="zstd")
-    invariants = [*(["units"] if units is not None else []), *(f"facilities: {name}" for name in kinds)]
     write_json(
         public / LINK,
         {
@@ -76,9 +77,7 @@ def write_link(
             "title": said.title,
             "statement": said.guarantee.describe(),
             "guarantee": said.guarantee.to_dict(),
-            "invariants": [
-                f"{name} of every unit, which is published exactly and not protected" for name in invariants
-            ],
+            "invariants": _invariants(columns),
             "schemas": said.schemas,
             "link": said.link,
             "noise": said.noise,
@@ -86,6 +85,13 @@ def write_link(
             "files": {UNITS: {"sha256": file_digest(public / UNITS), "bytes": (public / UNITS).stat().st_size}},
         },
     )
+
+
+def _invariants(columns: Iterable[str]) -> list[str]:
+    """What is said of the ``columns`` of the table of what is public."""
+    return [
+        f"{name} of every unit, which is published exactly and not protected" for name in columns if name != "geoid"
+    ]
 
 
 def is_linked_release(public: Path) -> bool:
@@ -147,9 +153,31 @@ def verify_linked(public: str | Path) -> LinkedVerified:
     if households.geography != persons.geography:
         raise DataError(f"{shown_path(folder)}: both tables are of other units; {FETCH}")
     _require_public(folder, universe, households, persons)
+    _require_guarantee(folder, universe, said)
     return LinkedVerified(
         releases, file_digest(folder / LINK), linked_results(universe, households, persons, said["link"])
     )
+
+
+def _require_guarantee(folder: Path, universe: Universe, said: Mapping[str, Any]) -> None:
+    """Refuse a link.json whose guarantee, or what it calls exact, does not follow from the plans of both tables and the
+    table of what is public."""
+    try:
+        plans = {name: Plan.from_dict(manifest_at(folder / name / MANIFEST)["privacy"]) for name in universe.names}
+        guarantee = linked_guarantee(universe, plans, said["guarantee"]["largest_household"])
+        follows = {
+            "guarantee": guarantee.to_dict(),
+            "statement": guarantee.describe(),
+            "invariants": _invariants(pq.read_schema(folder / UNITS).names),
+        }
+        wrong = next((name for name, own in follows.items() if said[name] != json.loads(json.dumps(own))), None)
+    except MALFORMED:
+        wrong = "guarantee"
+    if wrong is not None:
+        raise DataError(
+            f"{shown_path(folder / LINK)}: its {wrong} does not follow from the budgets of both tables and what is "
+            f"public; {FETCH}"
+        )
 
 
 def linked_results(universe: Universe, households: Release, persons: Release, link: Mapping[str, Any]) -> pd.DataFrame:

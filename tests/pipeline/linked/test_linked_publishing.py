@@ -142,6 +142,25 @@ def test_a_table_of_another_release_is_found(copied: Path) -> None:
         verify_linked(copied)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("guarantee", None), ("guarantee", {}), ("statement", ["One person: rho = 1/100"]), ("invariants", [])],
+)
+def test_a_guarantee_that_does_not_follow_from_the_budgets_is_found(copied: Path, field: str, value: object) -> None:
+    link = json.loads((copied / "link.json").read_text())
+    (copied / "link.json").write_text(json.dumps(link | {field: value}))
+    with pytest.raises(DataError, match=rf"link\.json: its {field} does not follow from the budgets of both tables"):
+        verify_linked(copied)
+
+
+def test_a_smaller_guarantee_than_the_budgets_give_is_found(copied: Path) -> None:
+    link = json.loads((copied / "link.json").read_text())
+    link["guarantee"]["rho_persons"] = "1/100"
+    (copied / "link.json").write_text(json.dumps(link))
+    with pytest.raises(DataError, match=r"link\.json: its guarantee does not follow"):
+        verify_linked(copied)
+
+
 def test_units_that_are_not_what_was_written(copied: Path) -> None:
     with (copied / "units.parquet").open("ab") as file:
         file.write(b" ")

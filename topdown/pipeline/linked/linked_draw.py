@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from topdown.config import RunConfig
 from topdown.config.linked_settings import LinkedConfig
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
-from topdown.linked.universe import LinkedQuery
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import MEASUREMENTS, Journal
@@ -35,7 +33,7 @@ from topdown.pipeline.draw import notices_of, require_directory, require_protect
 from topdown.pipeline.input.unit_reading import identifier_columns, listed_units, path_columns
 from topdown.pipeline.linked.linked_derive import LinkedDrawn
 from topdown.pipeline.linked.linked_rehearsal import rehearse_linked
-from topdown.planning.person_moves import moved_squared
+from topdown.planning.person_moves import linked_guarantee
 from topdown.privacy.accounting import Event
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.linked_units import PERSON, LinkedGuarantee
@@ -166,7 +164,7 @@ def prepare_linked(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
             plans[name] = plan
         if _digests(config) != (digest, units):
             raise changed(config.input_paths["input.households"])
-    guarantee = _guarantee(config, plans)
+    guarantee = linked_guarantee(config.universe, plans, config.privacy.most)
     sizes = ", ".join(
         f"{geography.level_slice(level).stop - geography.level_slice(level).start:,} {level}"
         for level in geography.levels
@@ -222,28 +220,6 @@ def _digests(config: LinkedConfig) -> tuple[str, str]:
     if units in (found["input.households"], found["input.persons"]):
         raise ConfigError("the public list of units is a confidential table itself; give a list that is public")
     return hashlib.sha256("\n".join(f"{name} {one}" for name, one in found.items()).encode()).hexdigest(), units
-
-
-def _guarantee(config: LinkedConfig, plans: Mapping[str, Plan]) -> LinkedGuarantee:
-    """What measuring both tables under ``plans`` guarantees; what a person's move costs is found from the queries."""
-    universe = config.universe
-    households, persons = (plans[name] for name in universe.names)
-    asked = dict.fromkeys(query for level in households.levels for query in households.queries(level))
-    moved = moved_squared(LinkedQuery.parse(f"{universe.names[0]}: {query}", universe) for query in asked)
-    return LinkedGuarantee(
-        _rho(persons),
-        _rho(households),
-        config.privacy.most,
-        moved=max(moved, 2),
-        vacant=False,
-        delta=persons.delta,
-        words=universe.words,
-    )
-
-
-def _rho(plan: Plan) -> Fraction:
-    """The sum of 1/sigma^2 over all queries: under "substitute" two counts of a query move, which cost 1/sigma^2."""
-    return plan.charged_total
 
 
 def _charged_to(config: LinkedConfig) -> Charged | None:
