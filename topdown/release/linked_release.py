@@ -25,7 +25,7 @@ from topdown.linked.impossible import CountedCells, counted_at
 from topdown.linked.link_text import facts_of, universe_of
 from topdown.linked.universe import Universe
 from topdown.machine.files import file_digest
-from topdown.planning.person_moves import linked_guarantee
+from topdown.measurements.person_moves import linked_guarantee
 from topdown.privacy.linked_units import LinkedGuarantee
 from topdown.privacy.plan import Plan
 from topdown.release.archive import STRAY
@@ -170,7 +170,7 @@ def _require_guarantee(folder: Path, universe: Universe, said: Mapping[str, Any]
             "statement": guarantee.describe(),
             "invariants": _invariants(pq.read_schema(folder / UNITS).names),
         }
-        wrong = next((name for name, own in follows.items() if said[name] != json.loads(json.dumps(own))), None)
+        wrong = next((name for name, own in follows.items() if said[name] != own), None)
     except MALFORMED:
         wrong = "guarantee"
     if wrong is not None:

@@ -27,13 +27,13 @@ from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import MEASUREMENTS, Journal
 from topdown.measurements.measurements import Measurements
+from topdown.measurements.person_moves import linked_guarantee
 from topdown.pipeline.already_released import require_same_forms
 from topdown.pipeline.charging import Charged, confirm, require_left, reserve
 from topdown.pipeline.draw import notices_of, require_directory, require_protection
 from topdown.pipeline.input.unit_reading import identifier_columns, listed_units, path_columns
 from topdown.pipeline.linked.linked_derive import LinkedDrawn
 from topdown.pipeline.linked.linked_rehearsal import rehearse_linked
-from topdown.planning.person_moves import linked_guarantee
 from topdown.privacy.accounting import Event
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.linked_units import PERSON, LinkedGuarantee

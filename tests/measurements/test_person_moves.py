@@ -10,7 +10,7 @@ import pytest
 
 from support.linked import census, rhode_island
 from topdown.linked.universe import LinkedQuery, Universe
-from topdown.planning.person_moves import _losses, moved_squared
+from topdown.measurements.person_moves import _losses, moved_squared
 
 SMALL = census(races=2, ages=2, largest=8)
 
