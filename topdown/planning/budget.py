@@ -86,9 +86,9 @@ def smallest_budget(
 
     For the Gaussian mechanisms it is the global minimum, to within 0.01 % before rounding, because precision is linear
     in the share and 1 / variance is concave in precision; for noise on whole numbers and margins of a few counts
-    ``least`` may be well below it (`_least`). For the Laplace mechanisms it is the best local
-    minimum from several starting points. Shares are exact fractions; the budget has four significant digits and is
-    rounded up until every target holds.
+    ``least`` may be well below it (`_least`). For the Laplace mechanisms it is the best local minimum from several
+    starting points. Shares are exact fractions; the budget has four significant digits and is rounded up until every
+    target holds.
 
     Args:
         plan: the mechanism, the neighbours, what is exact, and the queries among which the budget is divided (all

@@ -25,6 +25,7 @@ from topdown.linked.impossible import CountedCells, counted_at
 from topdown.linked.link_text import facts_of, universe_of
 from topdown.linked.universe import Universe
 from topdown.machine.files import file_digest
+from topdown.machine.software import version_of
 from topdown.measurements.person_moves import linked_guarantee
 from topdown.privacy.linked_units import LinkedGuarantee
 from topdown.privacy.plan import Plan
@@ -161,16 +162,16 @@ def verify_linked(public: str | Path) -> LinkedVerified:
 
 def _require_guarantee(folder: Path, universe: Universe, said: Mapping[str, Any]) -> None:
     """Refuse a link.json whose guarantee, or what it calls exact, does not follow from the plans of both tables and the
-    table of what is public."""
+    table of what is public: by its numbers, and where this version wrote it, by its sentences too."""
     try:
-        plans = {name: Plan.from_dict(manifest_at(folder / name / MANIFEST)["privacy"]) for name in universe.names}
+        manifests = {name: manifest_at(folder / name / MANIFEST) for name in universe.names}
+        plans = {name: Plan.from_dict(manifest["privacy"]) for name, manifest in manifests.items()}
         guarantee = linked_guarantee(universe, plans, said["guarantee"]["largest_household"])
-        follows = {
-            "guarantee": guarantee.to_dict(),
-            "statement": guarantee.describe(),
-            "invariants": _invariants(pq.read_schema(folder / UNITS).names),
-        }
-        wrong = next((name for name, own in follows.items() if said[name] != own), None)
+        follows: dict[str, Any] = {"guarantee": guarantee.to_dict()}
+        if all(manifest["software"]["topdown"] == version_of() for manifest in manifests.values()):
+            follows["statement"] = guarantee.describe()
+            follows["invariants"] = _invariants(pq.read_schema(folder / UNITS).names)
+        wrong = next((name for name, own in follows.items() if _stated(said[name]) != _stated(own)), None)
     except MALFORMED:
         wrong = "guarantee"
     if wrong is not None:
@@ -178,6 +179,14 @@ def _require_guarantee(folder: Path, universe: Universe, said: Mapping[str, Any]
             f"{shown_path(folder / LINK)}: its {wrong} does not follow from the budgets of both tables and what is "
             f"public; {FETCH}"
         )
+
+
+def _stated(said: Any) -> Any:
+    """What is ``said`` without the sentence on what differs between neighbours, which another version may word
+    differently."""
+    if isinstance(said, dict):
+        return {name: _stated(value) for name, value in said.items() if name != "differ"}
+    return [_stated(value) for value in said] if isinstance(said, list) else said
 
 
 def linked_results(universe: Universe, households: Release, persons: Release, link: Mapping[str, Any]) -> pd.DataFrame:

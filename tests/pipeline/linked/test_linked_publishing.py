@@ -29,6 +29,7 @@ from topdown.pipeline.linked.linked_derive import LinkedDrawn, LinkedSolved, beg
 from topdown.pipeline.linked.linked_draw import check_linked_tables, draw_linked
 from topdown.privacy.ledger import Ledger
 from topdown.projection.check.certificate import Certificate
+from topdown.release import linked_release
 from topdown.release.linked_release import verify_linked
 from topdown.release.whole_counts import SparseCounts
 
@@ -151,6 +152,16 @@ def test_a_guarantee_that_does_not_follow_from_the_budgets_is_found(copied: Path
     (copied / "link.json").write_text(json.dumps(link | {field: value}))
     with pytest.raises(DataError, match=rf"link\.json: its {field} does not follow from the budgets of both tables"):
         verify_linked(copied)
+
+
+def test_sentences_of_another_version_are_its_own(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = json.loads((copied / "link.json").read_text())
+    link["guarantee"]["neighbours"][0]["differ"] = link["statement"][0] = "in other words"
+    (copied / "link.json").write_text(json.dumps(link))
+    with pytest.raises(DataError, match=r"link\.json: its statement does not follow"):
+        verify_linked(copied)
+    monkeypatch.setattr(linked_release, "version_of", lambda: "9.9")
+    assert verify_linked(copied).sha256
 
 
 def test_a_smaller_guarantee_than_the_budgets_give_is_found(copied: Path) -> None:
