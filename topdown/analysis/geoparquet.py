@@ -103,16 +103,13 @@ def _outlines_of(geography: Geography, source: Path) -> tuple[str, Any]:
     if not len(outlines):
         raise DataError(f"{shown_path(source)}: no unit has an outline; give one with polygons")
     endless = ~np.isfinite(outlines.bounds.to_numpy()).all(axis=1)
-    if endless.any():
-        node = int(geography.index_of([str(outlines[best][endless].iloc[0])])[0])
-        raise DataError(
-            f"{shown_path(source)}: the outline of {geography.describe(node)} has a point that is not finite; correct "
-            "it"
-        )
-    twice = outlines[best].duplicated()
-    if twice.any():
-        node = int(geography.index_of([str(outlines[best][twice].iloc[0])])[0])
-        raise DataError(f"{shown_path(source)}: two outlines of {geography.describe(node)}; join them into one")
+    for wrong, said in (
+        (endless, "the outline of {} has a point that is not finite; correct it"),
+        (outlines[best].duplicated(), "two outlines of {}; join them into one"),
+    ):
+        if wrong.any():
+            node = int(geography.index_of([str(outlines[best][wrong].iloc[0])])[0])
+            raise DataError(f"{shown_path(source)}: {said.format(geography.describe(node))}")
     return best, outlines
 
 

@@ -69,8 +69,8 @@ def query_release(
     if before is not None and share_of is not None:
         raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
     now, then = _Opened.of(public), None if before is None else _Opened.of(before)
-    if before is not None:
-        _require_other_noise(public, before)
+    if then is not None:
+        _require_other_noise(now, then)
     units, minus = (units_meant(some, now.measured.published) for some in (units, minus))
     asked = dict(_asked(units, districts, now.measured.published))
     columns = answer_columns(query, now.measured.schema)
@@ -158,13 +158,13 @@ def _change(
     return found[0]._replace(estimate=found[0].estimate - found[1].estimate)
 
 
-def _require_other_noise(public: Path, before: Path) -> None:
+def _require_other_noise(now: _Opened, then: _Opened) -> None:
     """Refuse two releases of the same measurements: their difference shows how they were projected, and no change in
     time. Raises `ConfigError`.
     """
-    if noise_names(verify_files(public)) & noise_names(verify_files(before)):
+    if noise_names(now.manifest) & noise_names(then.manifest):
         raise ConfigError(
-            f"{shown_path(before)} has the same measurements as {shown_path(public)}: a change needs two "
+            f"{shown_path(then.public)} has the same measurements as {shown_path(now.public)}: a change needs two "
             "releases with independent noise; give the release of another time"
         )
 

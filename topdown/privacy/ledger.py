@@ -24,7 +24,7 @@ from topdown.privacy.accounting import (
     require_events,
 )
 from topdown.privacy.budget_numbers import Number, exact_number, positive_number
-from topdown.privacy.ledger_file import LedgerRecord, errors_in_words, read_records, transaction
+from topdown.privacy.ledger_file import LedgerRecord, all_removed, errors_in_words, read_records, transaction
 from topdown.wording import figure, shown, shown_path, unquoted
 
 ACCOUNTANTS = {"epsilon": PureAccountant, "rho": ZCDPAccountant}
@@ -191,9 +191,7 @@ class Ledger:
                 "rewritten; restore it from a copy"
             )
         if not hashes:
-            raise BudgetError(
-                f"{shown_path(self.path)}: the ledger holds no record: all were removed; restore it from a copy"
-            )
+            raise all_removed(self.path)
         for dataset in self.datasets():
             self.account(dataset)  # what the records say can be read
         return hashes[-1]

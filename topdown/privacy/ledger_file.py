@@ -122,13 +122,18 @@ def transaction(path: Path, *, create: bool = False) -> Iterator[Transaction]:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
+def all_removed(path: Path) -> BudgetError:
+    """The error of a ledger without records, which none has from the beginning on."""
+    return BudgetError(f"{shown_path(path)}: the ledger holds no record: all were removed; restore it from a copy")
+
+
 def _require_own(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse to make a ledger of a database that holds something else, or of a ledger whose records were removed."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if tables and "records" not in tables:
         raise BudgetError(f"{shown_path(path)}: is a database with other tables; give the ledger a file of its own")
     if tables and not connection.execute("SELECT count(sequence) FROM records").fetchone()[0]:
-        raise BudgetError(f"{shown_path(path)}: the ledger holds no record: all were removed; restore it from a copy")
+        raise all_removed(path)
 
 
 def _require_file(path: Path) -> None:

@@ -30,7 +30,7 @@ from topdown.measurements.person_moves import linked_guarantee
 from topdown.privacy.linked_units import LinkedGuarantee
 from topdown.privacy.plan import Plan
 from topdown.release.archive import STRAY
-from topdown.release.manifest import MALFORMED, manifest_at
+from topdown.release.manifest import MALFORMED
 from topdown.release.places import LINK, MANIFEST
 from topdown.release.published import read_release
 from topdown.release.verified import verify_release
@@ -140,31 +140,34 @@ def verify_linked(public: str | Path) -> LinkedVerified:
         units = said["files"][UNITS]["sha256"]
     except MALFORMED as error:
         raise DataError(f"{shown_path(folder / LINK)}: is not what was written: {error}; {FETCH}") from None
-    releases = {}
+    published = {}
     for name, digest in digests.items():
         if verify_release(folder / name).sha256 != digest:
             raise DataError(f"{shown_path(folder / name)}: is not the table that {LINK} names; {FETCH}")
-        releases[name] = read_release(folder / name).release
+        published[name] = read_release(folder / name)
     if not (folder / UNITS).is_file() or file_digest(folder / UNITS) != units:
         raise DataError(f"{shown_path(folder / UNITS)}: is not the file that {LINK} lists; {FETCH}")
     foreign = sorted({path.name for path in folder.iterdir()} - {LINK, UNITS, *universe.names, *STRAY})
     if foreign:
         raise DataError(f"{shown_path(folder / foreign[0])}: is no file of the release; remove it, or put it elsewhere")
+    releases = {name: one.release for name, one in published.items()}
     households, persons = (releases[name] for name in universe.names)
     if households.geography != persons.geography:
         raise DataError(f"{shown_path(folder)}: both tables are of other units; {FETCH}")
     _require_public(folder, universe, households, persons)
-    _require_guarantee(folder, universe, said)
+    _require_guarantee(folder, universe, said, {name: one.manifest for name, one in published.items()})
     return LinkedVerified(
         releases, file_digest(folder / LINK), linked_results(universe, households, persons, said["link"])
     )
 
 
-def _require_guarantee(folder: Path, universe: Universe, said: Mapping[str, Any]) -> None:
-    """Refuse a link.json whose guarantee, or what it calls exact, does not follow from the plans of both tables and the
-    table of what is public: by its numbers, and where this version wrote it, by its sentences too."""
+def _require_guarantee(
+    folder: Path, universe: Universe, said: Mapping[str, Any], manifests: Mapping[str, dict[str, Any]]
+) -> None:
+    """Refuse a link.json whose guarantee, or what it calls exact, does not follow from the plans in both ``manifests``
+    and the table of what is public: by its numbers, and where this version wrote it, by its sentences too.
+    """
     try:
-        manifests = {name: manifest_at(folder / name / MANIFEST) for name in universe.names}
         plans = {name: Plan.from_dict(manifest["privacy"]) for name, manifest in manifests.items()}
         guarantee = linked_guarantee(universe, plans, said["guarantee"]["largest_household"])
         follows: dict[str, Any] = {"guarantee": guarantee.to_dict()}

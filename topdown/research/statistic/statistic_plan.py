@@ -155,16 +155,12 @@ class StatisticPlan:
             object.__setattr__(self, "grid_bits", self._fine_grid())
         low, high = self.range_
         if max(abs(low), abs(high)) * 2**self.bits > LARGEST_SCALE:
+            remedy = "give values and bounds in a larger unit"
+            if self.bits:
+                remedy = "give fewer grid_bits" if chosen else "subtract a public number from all values and bounds"
             raise ConfigError(
                 f"within these bounds the {self.statistic} can be beyond 2^52 steps of its grid, 2^-{self.bits}, which "
-                "is too fine; "
-                + (
-                    "give fewer grid_bits"
-                    if chosen
-                    else "subtract a public number from all values and bounds"
-                    if self.bits
-                    else "give values and bounds in a larger unit"
-                )
+                f"is too fine; {remedy}"
             )
         if self.width < 1:
             raise ConfigError(

@@ -109,8 +109,8 @@ def kept(summary: Summary, batches_sha256: str) -> str:
     """The part of a study's ``summary`` that comparisons need, as JSON; without single units. ``batches_sha256``: of
     the file of its batches."""
     thresholds = [{key: one[key] for key in ("rule", "units", "methods", "groups")} for one in summary["thresholds"]]
-    found = {"version": _VERSION, "thresholds": thresholds, **{key: summary[key] for key in _KEPT}}
-    found["batches_sha256"] = batches_sha256
+    found = {"version": _VERSION, "thresholds": thresholds, "batches_sha256": batches_sha256}
+    found |= {key: summary[key] for key in _KEPT}
     return json.dumps(found, allow_nan=False, ensure_ascii=False)
 
 
