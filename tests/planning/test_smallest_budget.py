@@ -128,26 +128,29 @@ def slope(precision: np.ndarray) -> np.ndarray:
     return 1 / (np.sqrt(2 * precision) * np.sqrt(1 + precision / 2))
 
 
-def by_brute_force(precision_of, prices) -> float:  # type: ignore[no-untyped-def]
+def by_brute_force(precision_of) -> float:  # type: ignore[no-untyped-def]
     """The least budget over a grid of shares, each with the least budget that meets the bounds."""
-    best = math.inf
+
+    def met(budget: float, shares: np.ndarray) -> bool:
+        found = LEVELS.worst(precision_of(budget * shares), [limit.asked for limit in LIMITS])
+        return all(one.variance <= limit.most for one, limit in zip(found, LIMITS, strict=True))
+
+    best = 10.0
     for root in np.linspace(0, 0.4, 17):
         for state in np.linspace(0, 0.9 - root, 31):
             shares = np.maximum([root, state, 1 - root - state], 1e-7)
-            low, high = 1e-4, 10.0
+            if not met(best, shares):  # nor for less
+                continue
+            low, high = 1e-4, best
             while high / low > 1 + 1e-5:
                 middle = math.sqrt(low * high)
-                found = LEVELS.worst(precision_of(middle * shares), [limit.asked for limit in LIMITS])
-                if all(one.variance <= limit.most for one, limit in zip(found, LIMITS, strict=True)):
-                    high = middle
-                else:
-                    low = middle
-            best = min(best, high)
+                low, high = (low, middle) if met(middle, shares) else (middle, high)
+            best = high
     return best
 
 
 def test_the_gaussian_optimum_is_no_worse_than_brute_force() -> None:
-    best = by_brute_force(lambda budget: budget, None)
+    best = by_brute_force(lambda budget: budget)
     found = cheapest(LEVELS, LIMITS)
     assert found.least is not None
     assert found.least <= best
@@ -156,7 +159,7 @@ def test_the_gaussian_optimum_is_no_worse_than_brute_force() -> None:
 
 
 def test_the_geometric_solution_is_no_worse_than_brute_force() -> None:
-    best = by_brute_force(lambda budget: 2 * np.sinh(budget / 2) ** 2, None)
+    best = by_brute_force(lambda budget: 2 * np.sinh(budget / 2) ** 2)
     found = locally_cheapest(LEVELS, LIMITS, spent, slope)
     assert found.least is None
     assert found.price <= best * (1 + 1e-4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -47,5 +46,5 @@ def _with_a_budget(config: RunConfig) -> RunConfig:
     given = config.privacy
     if given.mechanism not in MECHANISMS or given.epsilon is not None or given.rho is not None:
         return config
-    budget = {MECHANISMS[given.mechanism].currency: Fraction(1)}
+    budget = {MECHANISMS[given.mechanism].currency: "1"}
     return config.model_copy(update={"privacy": given.model_copy(update=budget)})
