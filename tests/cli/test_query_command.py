@@ -99,6 +99,7 @@ def test_a_table_is_printed_for_people(public: Path, topdown: Command) -> None:
         (["--sum", "01", "--confidence", "95"], 2, "above 0.5 and below 1"),
         (["--regions", "there.csv"], 3, "no such file"),
         (["--sum", "01,"], 3, "'01,': nothing stands beside a comma"),
+        (["--sum", "01", "--minus", ""], 3, "'': nothing stands beside a comma"),
         (["--sum", "01", "--minus", ","], 3, "',': nothing stands beside a comma"),
         (["--sum", "01", "--cell", "adults", "--cell", "adults"], 2, "cells 'adults', 'adults': name each once"),
     ],

@@ -538,6 +538,8 @@ def test_files_that_are_there_and_weights_that_are_none_are_refused(
     (folder / "release_spine.svg").write_text("mine")
     assert "release_spine.svg: is there already" in refused(folder, capsys)
     assert "write LEVEL=NUMBER" in refused(folder, capsys, "--weight", "school")
+    twice = refused(folder, capsys, "--weight", "school=4", "--weight", "school = 2")
+    assert "school = 2: 'school' already has a weight; give each level one" in twice
     assert "give an --output beside" in refused(folder, capsys, "--output", folder / "no" / "other.toml")
     assert (folder / "release_spine.svg").read_text() == "mine"
 

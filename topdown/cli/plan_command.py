@@ -64,13 +64,16 @@ def spine(
     from topdown.machine.progress import Shown
     from topdown.pipeline.chosen_spine import choose, files_of, lines, require_place, write
     from topdown.pipeline.production_spine import production_spine, spine_lines, write_production
+    from topdown.wording import shown
 
     set_logging(verbose)
     weights: dict[str, float] = {}
     for one in weight or ():
-        name, _, number = one.rpartition("=")
+        name, _, number = (part.strip() for part in one.rpartition("="))
+        if name in weights:
+            raise ConfigError(f"--weight {one}: {shown(name)} already has a weight; give each level one")
         try:
-            weights[name.strip()] = float(number)
+            weights[name] = float(number)
         except ValueError:
             raise ConfigError(f"--weight {one}: write LEVEL=NUMBER, such as school=4") from None
     with Shown(Terminal(quiet=quiet), 2) as stages:

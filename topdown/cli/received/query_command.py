@@ -48,17 +48,17 @@ def query(
     from topdown.analysis.release_query import is_release, query_release
     from topdown.errors import ConfigError
 
-    if minus is not None and is_release(Path(minus)):
+    if minus and is_release(Path(minus)):
         if minus_release is not None:
             raise ConfigError("--minus and --minus-release both name a release; give one")
         minus_release, minus = Path(minus), None
     found = query_release(
         public,
-        units=[units] if units else (),
+        units=() if units is None else [units],
         districts=regions,
         query=asked,
         cells=cell or (),
-        minus=[minus] if minus else (),
+        minus=() if minus is None else [minus],
         share_of=share_of,
         before=minus_release,
         confidence=confidence,
