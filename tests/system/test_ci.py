@@ -21,7 +21,7 @@ def test_every_package_is_installed_by_hash_before_the_readmes_command() -> None
     assert RUN.index("PIP_NO_BUILD_ISOLATION=0") < RUN.index("bash -c")
 
 
-def test_all_examples_and_all_tests_but_the_slow_ones_are_run() -> None:
+def test_all_tests_but_the_slow_ones_are_run_with_the_same_examples_every_time() -> None:
     lines = RUN.splitlines()
     assert 'pytest -m "system and not slow"' in lines
     assert RUN.index("export CI=true") < RUN.index('bash -c "$test_command"') < RUN.index("\npytest -m")
@@ -30,13 +30,21 @@ def test_all_examples_and_all_tests_but_the_slow_ones_are_run() -> None:
     ]
     assert "-m 'not slow and not system'" in settings["addopts"]
     assert [mark.split(":")[0] for mark in settings["markers"]] == ["system", "slow"]
-    program = "from support.examples import examples; print(*(examples(n).max_examples for n in (100, 12, 200)))"
+    program = (
+        "from support.examples import examples; print(*(examples(n).max_examples for n in (100, 12, 200)), "
+        "examples(9).derandomize)"
+    )
     tried = {}
-    for ci in ("", "true"):
-        environment = {**os.environ, "CI": ci, "PYTHONPATH": str(REPOSITORY / "tests")}
+    for ci, asked in (("", ""), ("true", ""), ("", "all")):
+        environment = {**os.environ, "CI": ci, "TOPDOWN_EXAMPLES": asked, "PYTHONPATH": str(REPOSITORY / "tests")}
         command = [sys.executable, "-c", program]
-        tried[ci] = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
-    assert tried == {"": ["25", "10", "50"], "true": ["100", "12", "200"]}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        tried[ci, asked] = done.stdout.split()
+    assert tried == {
+        ("", ""): ["25", "10", "50", "False"],
+        ("true", ""): ["25", "10", "50", "True"],
+        ("", "all"): ["100", "12", "200", "False"],
+    }
 
 
 def test_every_linter_runs_and_none_is_excused() -> None:

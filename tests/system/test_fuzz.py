@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from support.examples import ALL
+from support.examples import FIXED
 from topdown.config import load_config
 from topdown.errors import DataError, TopdownError
 from topdown.machine.files import file_digest
@@ -341,7 +341,7 @@ def quick_and_long(strategy: st.SearchStrategy[Any]) -> Callable[[Callable[[Any]
                 max_examples=examples,
                 deadline=None,
                 database=None,
-                derandomize=ALL and examples == QUICK,
+                derandomize=FIXED and examples == QUICK,
                 suppress_health_check=list(HealthCheck),
             )
             @given(strategy)
