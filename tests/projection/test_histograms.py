@@ -249,6 +249,39 @@ def test_what_does_not_fit_is_refused_by_name(geography: td.Geography) -> None:
         make(geography, schema, {("state", "sex"): (good, np.inf)})
 
 
+SEX_AND_AGE = Schema.from_mapping({"sex": ["f", "m"], "age": ["child", "adult", "old"]})
+
+
+@pytest.mark.parametrize("method", ["top-down", "gls-top-down"])
+@pytest.mark.parametrize("size", [1e2, 1e5, 3.3e8])
+def test_what_no_measurement_determines_does_not_move_what_was_measured(method: str, size: float) -> None:
+    geography = td.Geography.from_edges(["a", "b"], ["US", "US"], levels=["nation", "state"])
+    asked = {
+        ("nation", "total"): (size * np.array([[10.0]]), 1.0),
+        ("state", "sex"): (size * np.array([[3.0, 1.0], [4.0, 2.0]]), 4.0),
+        ("state", "age"): (size * np.array([[1.0, 2.0, 1.0], [3.0, 2.0, 1.0]]), 9.0),
+    }
+    # All of it fits together, and no cell of its own is measured. From the root alone the sexes are not known.
+    found = td.project(td.Measurements.from_answers(geography, SEX_AND_AGE, asked), method)
+    for (level, query), (values, variance) in asked.items():
+        if method == "gls-top-down" or level == "nation":
+            apart = found.answer(level, query).values - values
+            np.testing.assert_allclose(apart / np.sqrt(variance), 0, atol=max(1e-6, 1e-15 * 10 * size))
+
+
+@pytest.mark.parametrize(("precise", "rough"), [(1.0, 1e2), (1.0, 1e8), (1e-4, 1e6), (1e-6, 1e4)])
+def test_the_least_of_what_was_measured_counts_where_cells_are_not_determined(precise: float, rough: float) -> None:
+    geography = td.Geography.from_edges(["a"], ["US"], levels=["nation", "state"])
+    asked = {("nation", "total"): ([[3.3e6]], precise), ("nation", "sex"): ([[2.2e6, 1e6]], rough)}
+    found = td.project(td.Measurements.from_answers(geography, SEX_AND_AGE, asked), "top-down")
+    # Least squares of two numbers and their sum.
+    excess = 1e5 / (2 * rough + precise)
+    np.testing.assert_allclose(
+        found.answer("nation", "sex").values[0], np.array([2.2e6, 1e6]) + rough * excess, rtol=1e-5
+    )
+    np.testing.assert_allclose(found.answer("nation", "total").values[0, 0], 3.3e6 - precise * excess, atol=1e-2)
+
+
 def test_a_variance_that_rounding_puts_below_zero_is_zero() -> None:
     """As that of an exact answer may come out, by whose root it would then be published as missing."""
     one = case(1, unmeasured=0.0, exact=0.0, by_node=False)

@@ -89,13 +89,13 @@ def test_what_is_compared_with_another_solver_is_what_the_release_was_made_of(
 ) -> None:
     program, solution = solved
     histograms = [Sparse(cells, counts.astype(np.float64)) for cells, counts in solution.nodes]
-    right = LinkedFamily.solve
+    right = LinkedFamily.centred
 
-    def off(family: LinkedFamily) -> tuple[Solved, Residuals]:
-        found, residuals = right(family)
-        return found._replace(x=found.x + 0.5), residuals
+    def off(family: LinkedFamily) -> tuple[LinkedFamily, tuple[Solved, Residuals]]:
+        program, (found, residuals) = right(family)
+        return program, (found._replace(x=found.x + 0.5), residuals)
 
-    monkeypatch.setattr(LinkedFamily, "solve", off)
+    monkeypatch.setattr(LinkedFamily, "centred", off)
     check = cross_check_families(LinkedFamilies(program), method_named("top-down"), histograms, solver="CLARABEL")
     assert not check.agrees
 

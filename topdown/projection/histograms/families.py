@@ -24,6 +24,7 @@ from topdown.projection.histograms.least_squares import Measured, variances_of
 from topdown.projection.histograms.passes import Classes, in_order
 from topdown.projection.histograms.patterns import Patterns
 from topdown.projection.histograms.precision_matrices import Gathered, Information, Slope
+from topdown.projection.histograms.prior import Prior
 from topdown.projection.invariants import Contradiction
 from topdown.workload import Query
 
@@ -43,8 +44,9 @@ _ROOM = 2.0**10
 class Family(NamedTuple):
     """One family's program on the cells that its parent has.
 
-    ``cells``: their numbers. ``known``: the precision and mean of the children (`Gathered`). ``pattern`` (cells x
-    cells). ``total`` (cells,): the parent's histogram, None for the root itself. ``conditions``: of the children.
+    ``cells``: their numbers. ``known``: the precision and mean of the children (`Gathered`), with those of the
+    ``prior``. ``pattern`` (cells x cells). ``total`` (cells,): the parent's histogram, None for the root itself.
+    ``conditions``: of the children. ``prior``: None where there is none.
     """
 
     cells: IntArray
@@ -52,6 +54,14 @@ class Family(NamedTuple):
     pattern: npt.NDArray[np.int32]
     total: FloatArray | None
     conditions: Rows
+    prior: Prior | None = None
+
+    def nearer(self, x: FloatArray) -> Family:
+        """The program whose prior is centred at ``x``."""
+        if self.prior is None:
+            return self
+        g = self.known.g + self.prior.precision * (x - self.prior.centre)
+        return self._replace(known=self.known._replace(g=g), prior=self.prior._replace(centre=x))
 
 
 class Solved(NamedTuple):
@@ -191,11 +201,14 @@ class Descent:
         cells = self.cells if above is None else above.cells
         total = None if above is None else above.values.astype(np.float64)
         known = self.information[index].gather(nodes, cells)
-        prior = self.information[index].openness.prior(nodes)
-        if prior:
-            known = _with_prior(known, prior, self._parts(index, nodes), total, self.patterns)
         conditions = self.conditions.rows(index, nodes, cells, total)
-        return Family(cells, known, self.patterns.of(cells), total, conditions)
+        precision, least = self.information[index].openness.prior(nodes)
+        if not precision:
+            return Family(cells, known, self.patterns.of(cells), total, conditions)
+        # At first the parent's cells are divided in proportion to the numbers of leaves.
+        centre = np.zeros(known.g.shape) if total is None else self._parts(index, nodes)[:, None] * total
+        known = Gathered(known.table + precision * self.patterns.same, known.g + precision * centre)
+        return Family(cells, known, self.patterns.of(cells), total, conditions, Prior(precision, least, centre))
 
     def check(self, index: int, nodes: slice, family: Family, solved: Solved) -> Residuals:
         """The residuals of ``solved``, computed from the measurements themselves."""
@@ -232,27 +245,15 @@ class Descent:
     ) -> Slope:
         """P x - g from the measurements, given as ``of_measured`` or computed, and the sizes of its terms."""
         slope, size = of_measured or self.information[index].slopes([(x, nodes, family.cells)])[0]
-        prior = self.information[index].openness.prior(nodes)
-        if not prior:
+        if family.prior is None:
             return slope, size
-        wanted = _shares(self._parts(index, nodes), family.total, x.shape)
-        return slope + prior * (x - wanted), size + prior * (np.abs(x) + wanted)
+        precision, _, centre = family.prior
+        return slope + precision * (x - centre), size + precision * (np.abs(x) + np.abs(centre))
 
     def _parts(self, index: int, nodes: slice) -> FloatArray:
         """The numbers of leaves of some nodes, divided by their family's."""
         leaves = self.leaves[self.tree.level(index)][nodes].astype(np.float64)
         return np.asarray(leaves / leaves.sum())
-
-
-def _shares(parts: FloatArray, total: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
-    return np.zeros(shape) if total is None else parts[:, None] * total
-
-
-def _with_prior(
-    known: Gathered, prior: float, parts: FloatArray, total: FloatArray | None, patterns: Patterns
-) -> Gathered:
-    """``known`` with a weak prior: that the parent's cells are divided in proportion to the numbers of leaves."""
-    return Gathered(known.table + prior * patterns.same, known.g + prior * _shares(parts, total, known.g.shape))
 
 
 def _missed_cells(x: FloatArray, step: FloatArray, conditions: Rows) -> FloatArray:

@@ -24,6 +24,7 @@ from topdown.errors import ConfigError, ProjectionError, require_known
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.conditions import Rows
 from topdown.projection.histograms.precision_matrices import Gathered
+from topdown.projection.histograms.prior import without_pull
 from topdown.wording import shown
 from topdown.workload import TOTAL, Query, Schema
 
@@ -65,6 +66,16 @@ def in_order(
     ``whole_total``: for whole histograms, whether a root's total is rounded to the nearest whole number first: rounding
     its cells, most of which are below 1/2, would round the total down too often.
     """
+    _, found = without_pull(
+        family, lambda program: _passes(program, order, solve, whole_total), lambda found: found[-1].x
+    )
+    return found
+
+
+def _passes(
+    family: Family, order: Sequence[Query], solve: Callable[[Family], Solved], whole_total: bool
+) -> tuple[list[tuple[Classes, Solved]], Family, Solved]:
+    """As `in_order`, with the prior that ``family`` has."""
     passes = []
     for number, query in enumerate(order):
         classes = classes_of(family, order[: number + 1])

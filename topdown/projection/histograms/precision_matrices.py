@@ -22,10 +22,11 @@ from topdown.projection.histograms.patterns import Patterns
 from topdown.projection.histograms.vector_least_squares import Known, independent, inverse, update
 from topdown.workload import DETAILED, Query
 
-_PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-6, 1e-8
+_PRIOR_OF_LEAST, _PRIOR_OF_GREATEST, _PRIOR_AT_MOST, _DIGITS = 1e-6, 1e-8, 1e-2, 1e-12
 """The precision of the prior for what no measurement determines (the parent's cells are divided by the numbers of
-leaves), as a part of the least and of the greatest precision that was measured. The second leaves float64 enough
-digits.
+leaves): the first part of the least precision that was measured, or the second of the greatest if this is more, which
+leaves float64 enough digits. At most the third of the least, since in that part a step towards the solution without a
+prior fails, but never below the fourth of the greatest, with which the program could not be solved.
 """
 
 
@@ -46,14 +47,16 @@ class _Openness(NamedTuple):
         least = np.where(found > 0, found, np.inf).min(axis=1)
         return cls(is_open, np.where(np.isinf(least), 1.0, least), np.where(np.isinf(least), 1.0, found.max(axis=1)))
 
-    def prior(self, nodes: slice) -> float:
-        """The precision of the prior in a family, ``nodes``; 0 where the measurements determine everything. It depends
-        on the family alone, so that a family's program does not depend on others.
+    def prior(self, nodes: slice) -> tuple[float, float]:
+        """The precision of the prior in a family, ``nodes``, 0 where the measurements determine everything; and the
+        least precision that was measured. They depend on the family alone, so that a family's program does not depend
+        on others.
         """
-        if not self.is_open[nodes].any():
-            return 0.0
         least, greatest = float(self.least[nodes].min()), float(self.greatest[nodes].max())
-        return max(_PRIOR_OF_LEAST * least, _PRIOR_OF_GREATEST * greatest)
+        if not self.is_open[nodes].any():
+            return 0.0, least
+        most = max(_PRIOR_AT_MOST * least, _DIGITS * greatest)
+        return min(max(_PRIOR_OF_LEAST * least, _PRIOR_OF_GREATEST * greatest), most), least
 
 
 Slope = tuple[FloatArray, FloatArray]

@@ -119,8 +119,8 @@ class LinkedFamilies:
     def stated(self, index: int, nodes: slice, above: Sparse | None) -> tuple[Family, Solved]:
         """The program of the children ``nodes`` of a parent ``above``, with matrices, and its solution."""
         parent = None if above is None else NodeCells(above.cells, above.values.astype(np.int64))
-        family = self.program.family(index, nodes, parent)
-        return family.dense(), family.solve()[0]
+        centred, (solved, _) = self.program.family(index, nodes, parent).centred()
+        return centred.dense(), solved
 
 
 class LinkedSolution(NamedTuple):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from topdown.projection.conditions import Rows
 from topdown.projection.histograms.families import SPOILT, Family, Solved, large_parts, optimality_of, without_rounding
 from topdown.projection.histograms.precision_kernel import add_said, add_slope
 from topdown.projection.histograms.precision_matrices import Gathered
+from topdown.projection.histograms.prior import Prior, without_pull
 from topdown.wording import shown
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 _MOST_QUERIES = 62
 _PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-4, 1e-8
-"""The precision, as a part of the least and of the greatest that was measured, of the rule for cells that no detailed
-query covers: the parent's are shared out evenly."""
+"""The precision, as a part of the least and of the greatest that was measured, of the prior for cells that no detailed
+query covers: at first the parent's are shared out evenly."""
 
 _ATTEMPTS = 30
 """How often a program is solved, each time with other random numbers, before it counts as unsolved."""
@@ -151,54 +152,54 @@ class LinkedAnswers:
         least, greatest = (float(made.min()), float(made.max())) if len(made) else (1.0, 1.0)
         prior = np.where(covered, 0.0, max(_PRIOR_OF_LEAST * least, _PRIOR_OF_GREATEST * greatest))
         share = np.zeros(len(cells)) if total is None else total / count
-        return MeasuredCells(answers, said, precision, prior, share)
+        return MeasuredCells(answers, said, precision, Prior(prior, least, share))
 
 
 class MeasuredCells(NamedTuple):
     """What was measured of some nodes on some cells.
 
     ``answers`` (queries x cells): the answer in which a cell counts, -1 for none; ``said``: of every query what was
-    measured of that (nodes x cells); ``precision`` (nodes x queries); ``prior`` (cells,): the precision of the rule
-    that a cell has its ``share`` (cells,) or (nodes x cells), 0 where a detailed query was asked.
+    measured of that (nodes x cells); ``precision`` (nodes x queries); ``prior``: its precision (cells,) is 0 where a
+    detailed query was asked.
     """
 
     answers: IntArray
     said: list[FloatArray]
     precision: FloatArray
-    prior: FloatArray
-    share: FloatArray
+    prior: Prior
 
     def gathered(self) -> tuple[Gathered, npt.NDArray[np.int32]]:
         """The information matrices as `Family` has them, a number per pattern of the queries in which two cells agree,
         and the pattern (cells x cells) of every pair."""
-        cells = len(self.prior)
+        cells = len(self.prior.precision)
         code = np.zeros((cells, cells), np.int64)
         for number, answer in enumerate(self.answers):
             code |= ((answer[:, None] == answer) & (answer >= 0)).astype(np.int64) << number
-        code[np.diag_indices(cells)] |= (self.prior > 0).astype(np.int64) << len(self.answers)
+        code[np.diag_indices(cells)] |= (self.prior.precision > 0).astype(np.int64) << len(self.answers)
         patterns = np.unique(pd.unique(code.reshape(-1)))  # few: all entries are hashed, and not sorted
         bits = ((patterns >> np.arange(len(self.answers) + 1)[:, None]) & 1).astype(np.float64)
-        strength = np.full((len(self.precision), 1), self.prior.max(initial=0.0))
+        strength = np.full((len(self.precision), 1), self.prior.precision.max(initial=0.0))
         table = np.concatenate([self.precision, strength], axis=1) @ bits
         return Gathered(table, self.g()), np.searchsorted(patterns, code).astype(np.int32)
 
     def g(self) -> FloatArray:
         """The linear part of the program (nodes x cells)."""
         # In one memory layout: for every other one the solver's loops would be compiled anew, for many seconds.
-        found = np.empty((len(self.precision), len(self.prior)))
-        found[:] = self.prior * self.share
+        found = np.empty((len(self.precision), len(self.prior.precision)))
+        found[:] = self.prior.precision * self.prior.centre
         for precision, said in zip(self.precision.T, self.said, strict=True):
             add_said(np.ascontiguousarray(precision), said, found)
         return found
 
     def diagonal(self) -> FloatArray:
         """The diagonal of the information matrices (nodes x cells)."""
-        return np.asarray(self.precision @ (self.answers >= 0) + self.prior)
+        return np.asarray(self.precision @ (self.answers >= 0) + self.prior.precision)
 
     def slope(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """P x - g at ``x`` (nodes x cells), query by query from what was measured, and the sizes of its terms."""
         x = np.ascontiguousarray(x)
-        found, size = self.prior * (x - self.share), self.prior * (np.abs(x) + np.abs(self.share))
+        prior, _, centre = self.prior
+        found, size = prior * (x - centre), prior * (np.abs(x) + np.abs(centre))
         for answer, precision, said in zip(self.answers, self.precision.T, self.said, strict=True):
             room = np.empty(int(answer.max(initial=0)) + 1)
             add_slope(x, answer, room, said, np.ascontiguousarray(precision), found, size)
@@ -231,7 +232,7 @@ class LinkedFamily(NamedTuple):
 
     def moved(self, away: FloatArray) -> LinkedFamily:
         """The program of the differences from the whole numbers ``away`` (children x cells)."""
-        answers, said, precision, prior, share = self.measured
+        answers, said, precision, prior = self.measured
         rest, some = [], away.any(axis=0)
         for answer, found in zip(answers, said, strict=True):
             sums = np.zeros((len(away), int(answer.max(initial=0)) + 2))
@@ -240,7 +241,7 @@ class LinkedFamily(NamedTuple):
             rest.append(np.ascontiguousarray(found - sums[:, answer]))
         fixed = away @ self.rows.coefficients.T
         return self._replace(
-            measured=MeasuredCells(answers, rest, precision, prior, share - away),
+            measured=MeasuredCells(answers, rest, precision, prior._replace(centre=prior.centre - away)),
             total=None if self.total is None else self.total - away.sum(axis=0),
             rows=self.rows._replace(low=self.rows.low - fixed, high=self.rows.high - fixed),
         )
@@ -249,10 +250,11 @@ class LinkedFamily(NamedTuple):
         """The program of the other cells where those that are ``held`` (cells,) have their ``counts`` (children x
         cells)."""
         left, program = ~held, self.moved(np.where(held, counts.astype(np.float64), 0.0))
-        answers, said, precision, prior, share = program.measured
+        answers, said, precision, prior = program.measured
         rest = [np.ascontiguousarray(found[:, left]) for found in said]
         answers = np.ascontiguousarray(answers[:, left])
-        measured = MeasuredCells(answers, rest, precision, prior[left], share[:, left])
+        prior = Prior(prior.precision[left], prior.least, prior.centre[:, left])
+        measured = MeasuredCells(answers, rest, precision, prior)
         total = None if self.total is None else self.total[left]
         coefficients, low, high, allowed, members = program.rows
         rows = FamilyRows(coefficients[:, left], low, high, allowed[:, left], members).with_sums(total)
@@ -263,8 +265,24 @@ class LinkedFamily(NamedTuple):
         known, pattern = self.measured.gathered()
         return Family(self.cells, known, pattern, self.total, self.rows.conditions())
 
+    @property
+    def prior(self) -> Prior:
+        """The weak term for what no measurement determines."""
+        return self.measured.prior
+
+    def nearer(self, x: FloatArray) -> Self:
+        """The program whose prior is centred at ``x``."""
+        return self._replace(measured=self.measured._replace(prior=self.prior._replace(centre=x)))
+
     def solve(self) -> tuple[Solved, Residuals]:
         """The solution, and how far it is from optimal. Raises `ProjectionError` where there is none."""
+        return self.centred()[1]
+
+    def centred(self) -> tuple[LinkedFamily, tuple[Solved, Residuals]]:
+        """The program with its prior where it moves nothing measured, and what `solve` finds."""
+        return without_pull(self, LinkedFamily._checked, lambda found: found[0].x)
+
+    def _checked(self) -> tuple[Solved, Residuals]:
         solved = self._solved()
         found = self.check(solved)
         if found.worst > FAMILY_TOLERANCE:
@@ -336,7 +354,7 @@ class LinkedFamily(NamedTuple):
 
         measured, conditions = self.measured, self.rows.conditions()
         precision, (children, cells) = np.ascontiguousarray(measured.precision), conditions.allowed.shape
-        alone, first = np.tile(measured.prior, (children, 1)), 0
+        alone, first = np.tile(measured.prior.precision, (children, 1)), 0
         own = np.full((cells, len(measured.answers)), -1, np.int64)
         for number, answer in enumerate(measured.answers):
             inside = np.flatnonzero(answer >= 0)
