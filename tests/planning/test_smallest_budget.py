@@ -18,6 +18,7 @@ from support.trees import leaves_below
 from topdown.geography.tree import Tree
 from topdown.planning.budget_allocation import Bound, cheapest, locally_cheapest
 from topdown.planning.expected import planned_covariance
+from topdown.planning.plan_toml import as_toml
 from topdown.planning.precision import Answered, Precisions, kinds
 from topdown.planning.targets import Target
 from topdown.projection.histograms.components import Components
@@ -345,6 +346,15 @@ def test_what_is_printed_can_be_pasted_and_is_confirmed(tmp_path: Path, topdown,
     assert largest["county", "detailed"] <= 60
     assert largest["state", "sex"] <= 50
     assert "us  " in checked.stdout
+
+
+def test_a_plan_that_does_not_measure_the_root_names_the_method_that_it_needs() -> None:
+    plan = td.Plan("geometric", epsilon=1, shares=dict.fromkeys(QUERIES, "1/3"))
+    found = td.smallest_budget(plan, PLACES, ["county: 60 at 90 %"], SCHEMA)
+    assert not found.plan.queries("us")
+    said = 'level us has no share of the budget: take projection.method = "gls-top-down"'
+    assert said in as_toml(found)
+    assert said not in as_toml(td.smallest_budget(plan, PLACES, ["us: 3 at 90 %", "county: 60 at 90 %"], SCHEMA))
 
 
 def test_a_preset_and_no_target_are_refused(tmp_path: Path, topdown) -> None:  # type: ignore[no-untyped-def]

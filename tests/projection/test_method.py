@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import given
 
 import topdown as td
 from support.methods import of_cells_alone, pulled, shrunken, with_cells
-from support.places import SEVERAL_TOML
+from support.places import SEVERAL_TOML, Command
 from support.several_queries import LEAVES, SCHEMA, SHARES, TREE, measured
 from support.trees import Case, cases, geography
 from topdown.cli import main
@@ -329,3 +330,33 @@ def test_a_study_follows_a_methods_own_solvers(own: Method) -> None:
     np.testing.assert_array_equal(table["shrunken/equality", "bias"], table["top-down/equality", "bias"])
     assert "shrunken/equality" not in table.theory
     assert "top-down/equality" in table.theory
+
+
+# -- from the root down, without the root ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nonnegative", [True, False])
+def test_top_down_is_refused_where_the_root_is_not_measured(counts: td.Counts, nonnegative: bool) -> None:
+    units = counts.geography
+    values, variance = np.arange(1.0, 1 + units.n_nodes), np.where(np.arange(units.n_nodes) > 0, 1.0, np.inf)
+    measurements = td.Measurements.from_arrays(units, values, variance)
+    with pytest.raises(ConfigError, match=r"nation 'US' is not measured, and method 'top-down' .* take 'gls-top-down'"):
+        td.project(measurements, "top-down", nonnegative=nonnegative)
+    assert td.project(measurements, "gls-top-down").values[0, 0] > 0
+    exact = np.where(np.arange(units.n_nodes) > 2, 0.0, np.inf)
+    assert td.project(td.Measurements.from_arrays(units, values, exact)).values[0, 0] == values[3:].sum()
+
+
+def test_top_down_is_refused_where_the_root_has_no_share(toy_run: Path, topdown: Command, counts: td.Counts) -> None:
+    text = toy_run.read_text()
+    shares = 'shares = { nation = 0, state = "1/2", county = "1/2" }'
+    toy_run.write_text(re.sub("shares = .*", shares, text) + '\n[projection]\nmethod = "top-down"\n')
+    for command in ("check", "run"):
+        done = topdown(command, toy_run)
+        assert done.returncode == 2
+        assert "level 'nation' has no share of the budget, and method 'top-down' goes from the root down" in done.stderr
+    assert not list(toy_run.parent.glob("**/public"))
+    plan = td.Plan("geometric", epsilon=1, shares={"nation": 0, "state": "1/2", "county": "1/2"})
+    with pytest.raises(ConfigError, match="level 'nation' has no share"):
+        td.simulate(counts, plan, ["gls", "top-down"], 2, seed=1)
+    td.simulate(counts, plan, ["gls", "gls-top-down"], 2, seed=1)

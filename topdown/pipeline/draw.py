@@ -278,6 +278,7 @@ def _prepare(
         gains = largest_gains(plan, geography)
         _require_upward(config, plan, geography.levels)
         _require_order(config, plan, geography.levels)
+        _require_root(config, plan, geography.levels)
         if config.on_supports:
             require_on_supports(config, plan, geography.levels, counts.schema)
             require_askable(plan, geography)
@@ -379,6 +380,12 @@ def _require_order(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None
             "family by family; the cells alone are measured: leave it out"
         )
     order_of_plan(plan, levels, config.schema_of_cells, method_named(config.projection.method), order)
+
+
+def _require_root(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
+    """Refuse a plan that does not measure the root where a method needs it, before any noise is drawn."""
+    for label in [*config.all_methods, config.projection.method]:
+        StudiedMethod.parse(label).require_root(plan, levels)
 
 
 def charged_to(config: RunConfig) -> Charged | None:

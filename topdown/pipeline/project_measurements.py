@@ -56,7 +56,9 @@ def project_measurements(
     require_all(source)
     measurements = source.measurements
     by_family = bool(measurements.others) or source.limits is not None
-    method_named(config.projection.method).require(several=by_family, nonnegative=True)
+    method = method_named(config.projection.method)
+    method.require(several=by_family, nonnegative=True)
+    method.require_root_measured(measurements)
     none = no_margins(measurements)
     require_exportable(config, measurements.geography, measurements.schema, none)
     if config.output.replicates and none is not None:

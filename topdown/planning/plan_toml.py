@@ -23,6 +23,12 @@ def as_toml(found: SmallestBudget) -> str:
             f"# this plan does not determine every cell at level {', '.join(found.undetermined)}: a release shares "
             "them out equally below its parent's; state a target there if its cells matter"
         )
+    root = next(level for (level, _), _ in plan.shares.items_) if plan.shares is not None else None
+    if root is not None and not (plan.queries(root) or plan.invariants or plan.exact_queries):
+        lines.append(
+            f"# level {root} has no share of the budget: take projection.method = "
+            '"gls-top-down", which uses what is measured below it'
+        )
     return "\n".join([*lines, "", *plan_lines(plan)]) + "\n"
 
 

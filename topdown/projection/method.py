@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,12 @@ from topdown.projection.check.optimality import family_optimality, tree_optimali
 from topdown.projection.histograms.components import Components
 from topdown.projection.histograms.families import LEAST_SQUARES, FamilySolver
 from topdown.projection.histograms.least_squares import Covariance, Measured, covariance, solve
+from topdown.wording import shown
 from topdown.workload import Query
+
+if TYPE_CHECKING:
+    from topdown.measurements.measurements import Measurements
+    from topdown.privacy.plan import Plan
 
 
 class Problem(NamedTuple):
@@ -133,7 +138,8 @@ class Method:
     """A projection method: a solver of every shape of workload that it takes, and None of those that it refuses.
 
     ``words``: what it solves. ``nonnegative``: whether it has x >= 0. ``upward``: whether measurements below a node are
-    used for its estimate. ``cells``: its solver where the cells alone are measured; ``histograms``: of several queries
+    used for its estimate. ``from_root``: whether nothing but the root's own measurements, and exact answers, says what
+    the root has. ``cells``: its solver where the cells alone are measured; ``histograms``: of several queries
     without x >= 0; ``families``: of several queries, or of answers within limits, with x >= 0.
     """
 
@@ -144,11 +150,40 @@ class Method:
     cells: CellSolver | None = None
     histograms: HistogramSolver | None = None
     families: FamilySolver | None = None
+    from_root: bool = False
 
     @property
     def takes_order(self) -> bool:
         """Whether it can make some queries non-negative before others."""
         return self.families is not None and self.families.check_pass is not None
+
+    def require_root(self, plan: Plan, levels: Sequence[str]) -> None:
+        """Raise `ConfigError` where it would start from nothing: a ``plan`` that does not measure the root, of the
+        first of ``levels``.
+        """
+        if self.from_root and not (plan.queries(levels[0]) or plan.invariants or plan.exact_queries):
+            raise ConfigError(
+                f"level {shown(levels[0])} has no share of the budget, and method {self.name!r} goes from the root "
+                f"down: {self._remedy()}"
+            )
+
+    def require_root_measured(self, measurements: Measurements) -> None:
+        """As `require_root`, for ``measurements`` that may be of no plan."""
+        geography = measurements.geography
+        at_root, exact = measurements.at(geography.levels[0]), False
+        made = [np.isfinite(variance[0]).all() for _, variance in at_root.values()]
+        if self.from_root and not any(made):
+            below = (measurements.at(level) for level in geography.levels[1:])
+            exact = any((variance == 0).all() for answers in below for _, variance in answers.values())
+            if not exact:
+                raise ConfigError(
+                    f"{geography.describe(0)} is not measured, and method {self.name!r} goes from the root down: "
+                    f"{self._remedy()}"
+                )
+
+    def _remedy(self) -> str:
+        able = [repr(one.name) for one in METHODS.values() if one.upward and one.nonnegative]
+        return f"measure the root, or take {' or '.join(able)}, which use what is measured below"
 
     def for_cells(self) -> CellSolver:
         """``cells``. Raises `ConfigError` with the methods that have it where this one does not."""
@@ -342,6 +377,7 @@ METHODS: dict[str, Method] = {
             cells=CellSolver(top_down, _top_down_residuals, _top_down_variance, _top_down_program),
             histograms=_least_squares_of_histograms(upward=False),
             families=LEAST_SQUARES,
+            from_root=True,
         ),
         GLS,
         Method(

@@ -107,6 +107,7 @@ def project(
     nonnegative = chosen.nonnegative if nonnegative is None else nonnegative
     if limits is not None and not nonnegative:
         raise ConfigError("limits are kept where x >= 0 is; project with nonnegative=True, or leave limits out")
+    chosen.require_root_measured(measurements)
     require_zeros(measurements)
     several = bool(measurements.others) or limits is not None
     for name, given in (("upward", upward), ("order", order or None)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import Source
 from topdown.projection.cells.rounding import round_top_down
 from topdown.projection.method import METHODS, Method, Problem, method_named
+
+if TYPE_CHECKING:
+    from topdown.privacy.plan import Plan
 
 RAW = "raw"
 
@@ -77,6 +81,11 @@ class StudiedMethod:
             )
         if not self.is_raw:
             self.its_method.require(several=several, nonnegative=self.nonnegative)
+
+    def require_root(self, plan: Plan, levels: Sequence[str]) -> None:
+        """As `Method.require_root`."""
+        if not self.is_raw:
+            self.its_method.require_root(plan, levels)
 
     @property
     def is_raw(self) -> bool:

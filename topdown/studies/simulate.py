@@ -156,6 +156,8 @@ def _study(
     limits: AnswerLimits | None = None,
     coverage: CoverageOptions | None = None,
 ) -> Simulation:
+    for method in (*methods, *(() if coverage is None else (coverage.method,))):
+        method.require_root(plan, counts.geography.levels)
     if plan.only_child != MEASURE:
         raise ConfigError(
             "only_child = 'move-up' is not simulated: a study has one law of noise per level; leave it out"
