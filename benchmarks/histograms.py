@@ -228,7 +228,7 @@ def accuracy(draws: int) -> None:
         for method in ("top-down", "gls-top-down"):
             found: dict[str, list[tuple[float, float]]] = {level: [] for level in geography.levels}
             for _ in range(draws):
-                release = td.project_whole(td.measure(counts, plan), method, limits=held)
+                release = td.project_whole(td.measure(counts, plan), method, constraints=held)
                 for level in geography.levels:
                     gap = release.answers(level, "detailed") - counts.values[geography.level_slice(level)]
                     found[level].append((np.abs(gap.sum(axis=1)).mean(), np.abs(gap).sum(axis=1).mean()))

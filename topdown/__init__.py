@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.geography.geography import Geography
+    from topdown.measurements.declared_constraints import Constraints
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
     from topdown.planning.budget import smallest_budget
@@ -60,6 +61,7 @@ __all__ = [
     "Aggregation",
     "AnswerLimits",
     "Attribute",
+    "Constraints",
     "Counts",
     "CoverageOptions",
     "ErrorTable",
@@ -137,6 +139,7 @@ _HOMES = {
     "AnswerLimits": "topdown.projection.limits",
     "Attribute": "topdown.workload",
     "Counts": "topdown.confidential.counts",
+    "Constraints": "topdown.measurements.declared_constraints",
     "CoverageOptions": "topdown.studies.interval_coverage",
     "ErrorTable": "topdown.studies.errors_table",
     "Estimate": "topdown.projection.estimate",
@@ -160,7 +163,7 @@ _HOMES = {
     "Spine": "topdown.planning.spines",
     "StatisticPlan": "topdown.research.statistic.statistic_plan",
     "Threshold": "topdown.studies.decisions.rules",
-    "Workload": "topdown.workload",
+    "Workload": "topdown.privacy.presets",  # which gives it its presets
     "aggregate": "topdown.analysis.aggregation",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",

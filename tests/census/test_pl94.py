@@ -49,7 +49,7 @@ def test_a_release_that_is_written_is_read_back(persons: td.Release, written: Pa
     for index, level in enumerate(persons.geography.levels):
         nodes = persons.geography.level_slice(level)
         voters = persons.answers(level, "votingage * hispanic * cenrace")
-        assert (read.histogram().values[nodes] == voters).all(), index
+        assert (read.counts.values[nodes] == voters).all(), index
         assert (read.table("P5", level).iloc[:, 2].to_numpy() == voters.sum(axis=1) - household(persons, level)).all()
     assert read.table("H1", "state").iloc[0, 2] == read.table("H1", "block").iloc[:, 2].sum() > 0
 
@@ -74,9 +74,7 @@ def test_the_same_file_in_an_archive(written: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "ri2020.pl.zip", "w") as archive:
         for path in written.iterdir():
             archive.write(path, path.name)
-    assert (
-        td.read_pl94(tmp_path / "ri2020.pl.zip").histogram().values == td.read_pl94(written).histogram().values
-    ).all()
+    assert (td.read_pl94(tmp_path / "ri2020.pl.zip").counts.values == td.read_pl94(written).counts.values).all()
 
 
 def test_a_damaged_archive_is_named_wherever_the_damage_is(written: Path, tmp_path: Path) -> None:
@@ -197,7 +195,7 @@ def test_a_part_that_is_larger_than_the_whole_is_refused(written: Path, tmp_path
 
     found = td.read_pl94(spoilt(written, tmp_path / "wrong", "ri000022020.pl", more_adults))
     with pytest.raises(CountsError, match=r"block .*a part of its population is larger than the whole"):
-        found.histogram()
+        _ = found.counts
 
 
 # -- a round trip of others' files -------------------------------------------------------------------------------------
@@ -322,7 +320,7 @@ def test_the_prototype() -> None:
     assert [len(read.table("P1", level)) for level in read.geography.levels] == [1, 1, 7, 28, 569]
     assert len(read.partial) == 1
     assert "level 'tract' do not add up to those of level 'county'" in read.partial[0]
-    counts = read.histogram()
+    counts = read.counts
     leaves = counts.geography.level_slice("block")
     assert counts.values[leaves].sum() == 29_225
     assert (counts.values[leaves] > 0).sum() / 569 == pytest.approx(1.75, abs=0.005)

@@ -165,7 +165,7 @@ def test_persons_on_it_are_a_redistricting_file_of_tabulated_blocks(tmp_path: Pa
     assert len(members[0]) == 4
     assert members[0] == members[1]
     release = td.read_release(tmp_path / "out/public").release
-    read = td.read_pl94(tmp_path / "out/exports/pl94").histogram()
+    read = td.read_pl94(tmp_path / "out/exports/pl94").counts
     assert read.geography.identifiers.equals(release.geography.identifiers)
     voters = " * ".join(one.name for one in VOTERS.attributes)
     for level in ("state", "tract", "block"):

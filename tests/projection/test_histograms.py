@@ -206,6 +206,24 @@ def test_both_engines_agree(measurements: td.Measurements, method: str) -> None:
     assert tree.variance is not None
 
 
+@pytest.mark.parametrize("solver", ["OSQP", "CLARABEL", "SCS"])
+@pytest.mark.parametrize("size", [1e5, 1e8])
+@pytest.mark.parametrize("at_root", [{"total": "1/4", "sex": "1/4"}, {"total": "1/2"}])
+def test_both_engines_agree_on_large_counts(at_root: dict[str, str], size: float, solver: str) -> None:
+    geography = td.Geography.from_edges(["a", "b"], ["US", "US"], levels=["nation", "state"])
+    schema = Schema.from_mapping({"sex": ["f", "m"]})
+    frame = {"state": ["a", "a", "b", "b"], "sex": ["f", "m"] * 2, "n": (size * np.array([6, 5, 4, 3])).astype(int)}
+    counts = td.Counts.from_long(frame, geography, geoid="state", schema=schema, count="n")
+    plan = td.Plan("discrete-gaussian", rho=1, shares={"nation": at_root, "state": {"total": "1/4", "sex": "1/4"}})
+    measurements = td.measure(counts, plan, source=td.SeededSource(1))
+    found = td.project(measurements, "top-down", engine="cvxpy", solver=solver)
+    ours = td.project(measurements, "top-down")
+    for level in geography.levels:
+        total = found.answer(level, "total").values - ours.answer(level, "total").values
+        np.testing.assert_allclose(total, 0, atol=1e-5 + 1e-15 * size)
+    np.testing.assert_allclose(found.values, ours.values, rtol=1e-9)
+
+
 def test_a_wrong_solution_has_no_certificate(measurements: td.Measurements) -> None:
     schema, tree = measurements.schema, measurements.geography.tree
     measured = [measurements.at(level) for level in measurements.geography.levels]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import topdown as td
-from topdown.errors import ConfigError, DataError, ProjectionError
+from topdown.errors import ConfigError, CountsError, DataError, ProjectionError
 
 SCHEMA = td.Schema.from_mapping({"home": ["house", "prison", "dorm"], "age": ["minor", "adult"]})
 UNITS = ["a1", "a2", "a3", "b1", "b2"]
@@ -63,9 +63,9 @@ def test_limits_are_kept_at_their_nodes_and_bind_those_above(
 ) -> None:
     free = td.project(measurements, method, nonnegative=True).answer("block", "home").values
     assert (free[[1, 2, 3], 1] > 0).any()  # noise puts prisoners where there is no prison
-    estimate = td.project(measurements, method, nonnegative=True, limits=limits)
+    estimate = td.project(measurements, method, nonnegative=True, constraints=limits)
     assert estimate.certificate.holds()
-    whole = td.project_whole(measurements, method, limits=limits, source=td.SeededSource(1))
+    whole = td.project_whole(measurements, method, constraints=limits, source=td.SeededSource(1))
     for home in (estimate.answer("block", "home").values, whole.answers("block", "home")):
         assert home[0, 1] >= 2 - 1e-9
         assert np.abs(home[1:, 1]).max() == 0
@@ -78,8 +78,8 @@ def test_limits_are_kept_at_their_nodes_and_bind_those_above(
 
 
 def test_cvxpy_keeps_them_too(measurements: td.Measurements, limits: td.AnswerLimits) -> None:
-    ours = td.project(measurements, "gls-top-down", nonnegative=True, limits=limits)
-    other = td.project(measurements, "gls-top-down", nonnegative=True, limits=limits, engine="cvxpy")
+    ours = td.project(measurements, "gls-top-down", nonnegative=True, constraints=limits)
+    other = td.project(measurements, "gls-top-down", nonnegative=True, constraints=limits, engine="cvxpy")
     np.testing.assert_allclose(ours.values, other.values, atol=1e-5)
 
 
@@ -90,7 +90,7 @@ def test_a_limit_of_the_detailed_query_alone_is_kept(geography: td.Geography) ->
     schema = td.Schema.of_cells(SCHEMA.cells())
     few["answer"] = ["house_adult"]
     limits = td.AnswerLimits.from_table(few, geography, schema)
-    estimate = td.project(alone, "top-down", nonnegative=True, limits=limits)
+    estimate = td.project(alone, "top-down", nonnegative=True, constraints=limits)
     assert estimate.answer("block", "detailed").values[1, 1] == pytest.approx(5)
     assert estimate.answer("state", "detailed").values[0, 1] == pytest.approx(5)
 
@@ -140,7 +140,7 @@ def test_limits_that_contradict_each_other_or_what_is_exact_name_node_and_both_s
     rows["geoid"][3], rows["lower"][3], rows["upper"][3] = "A", None, 1
     crossed = td.AnswerLimits.from_table(rows, geography, SCHEMA)
     with pytest.raises(ProjectionError, match=r"county 'A': query 'home', 'prison': .*at least 2 and at most 1"):
-        td.project(measurements, "top-down", nonnegative=True, limits=crossed)
+        td.project(measurements, "top-down", nonnegative=True, constraints=crossed)
     answers = {key: (measurements[key].values, measurements[key].variance[:, 0]) for key in measurements.keys}
     answers["state", "home"] = (np.array([[90, 1, 9]]), 0.0)
     exact = td.Measurements.from_answers(geography, SCHEMA, answers)
@@ -148,14 +148,14 @@ def test_limits_that_contradict_each_other_or_what_is_exact_name_node_and_both_s
     with pytest.raises(
         ProjectionError, match=r"state 'S': query 'home', 'prison': its exact answer is 1, .*at least 2;"
     ):
-        td.project_whole(exact, limits=limits)
+        td.project_whole(exact, constraints=limits)
 
 
 def test_limits_need_non_negativity_and_families(measurements: td.Measurements, limits: td.AnswerLimits) -> None:
     with pytest.raises(ConfigError, match=r"limits are kept where x >= 0 is"):
-        td.project(measurements, "gls", limits=limits)
+        td.project(measurements, "gls", constraints=limits)
     with pytest.raises(ConfigError, match=r"'joint' .* has no solver of .*answers within limits"):
-        td.project(measurements, "joint", nonnegative=True, limits=limits)
+        td.project(measurements, "joint", nonnegative=True, constraints=limits)
 
 
 def exact_totals() -> tuple[td.Measurements, td.AnswerLimits]:
@@ -184,7 +184,7 @@ def exact_totals() -> tuple[td.Measurements, td.AnswerLimits]:
 @pytest.mark.parametrize("method", ["top-down", "gls-top-down"])
 def test_exact_totals_below_limit_what_a_parent_may_have(method: str) -> None:
     measurements, limits = exact_totals()
-    release = td.project_whole(measurements, method, limits=limits, source=td.SeededSource(1))
+    release = td.project_whole(measurements, method, constraints=limits, source=td.SeededSource(1))
     state = release.table("state", "home").iloc[0, 2:].tolist()
     assert state == [100, 0, 7]  # at least the house of A, at most the dormitory of B
     assert release.table("county", "home").iloc[:, 2:].to_numpy().tolist() == [[100, 0, 0], [0, 0, 7]]
@@ -199,7 +199,7 @@ def among_two(rows: list[tuple[str, str, str, int | None, int | None]], state: l
     answers = {("state", "detailed"): (np.array([state]), 1.0), ("block", "detailed"): (np.zeros((2, 6), int), 1e4)}
     return td.project_whole(
         td.Measurements.from_answers(PAIR, SCHEMA, answers),
-        limits=td.AnswerLimits.from_table(columns, PAIR, SCHEMA),
+        constraints=td.AnswerLimits.from_table(columns, PAIR, SCHEMA),
         source=td.SeededSource(1),
     )
 
@@ -259,7 +259,7 @@ def test_what_children_ask_of_sums_of_several_answers_is_found_below_and_mended_
     }
     release = td.project_whole(
         td.Measurements.from_answers(geography, KINDS, answers),
-        limits=td.AnswerLimits.from_table(columns, geography, KINDS),
+        constraints=td.AnswerLimits.from_table(columns, geography, KINDS),
         source=td.SeededSource(1),
         rounding=rounding,
     )
@@ -290,10 +290,56 @@ def test_what_is_asked_two_levels_below_is_mended_at_the_root() -> None:
     }
     release = td.project_whole(
         td.Measurements.from_answers(places, KINDS, answers),
-        limits=td.AnswerLimits.from_table(columns, places, KINDS),
+        constraints=td.AnswerLimits.from_table(columns, places, KINDS),
         source=td.SeededSource(1),
     )
     state = release.answers("state", "home")[0]
     assert state[:2].sum() == state[2:].sum() == 20
     assert release.answers("county", "home")[:, :2].sum(axis=1).tolist() == [10, 10]
     assert release.answers("block", "total").reshape(-1).tolist() == [10] * 4
+
+
+# -- zeros and bounds together -----------------------------------------------------------------------------------------
+
+
+def constraints() -> td.Constraints:
+    """No minor lives in a prison; and the facilities by unit, with a column "category"."""
+    bounds = pd.DataFrame({"category" if name == "answer" else name: column for name, column in FACILITIES.items()})
+    return td.Constraints(zeros=[{"home": "prison", "age": "minor"}], bounds=bounds, closed=["home"])
+
+
+def test_constraints_are_zeros_and_limits(
+    measurements: td.Measurements, limits: td.AnswerLimits, geography: td.Geography
+) -> None:
+    found = td.project(measurements, "gls-top-down", constraints=constraints())
+    schema = constraints().added_to(SCHEMA)
+    prison = schema.cells().index("prison_minor")
+    assert (found.values[:, prison] == 0).all()
+    assert (td.project(measurements, "gls-top-down").values[:, prison] > 0).any()
+    for query, (low, high) in limits.by_query.items():
+        answers = query.answers(found.values)
+        assert (answers >= low - 1e-9).all()
+        assert (answers <= high + 1e-9).all()
+    whole = td.project_whole(measurements, constraints=constraints(), source=td.SeededSource(1))
+    home = whole.answers("block", "home")
+    assert home[geography.index_of(["a1"])[0] - geography.level_slice("block").start, 1] >= 2
+    assert (whole.answers("block", "detailed")[:, prison] == 0).all()
+    alone = td.Constraints(zeros=[{"home": "prison", "age": ["minor"]}])
+    assert (td.project(measurements, "gls", constraints=alone).values[:, prison] == 0).all()
+    with pytest.raises(ConfigError, match="constraints: give Constraints, not dict"):
+        td.project(measurements, constraints={"zeros": []})  # type: ignore[arg-type]
+
+
+def test_counts_keep_the_zeros_of_constraints(geography: td.Geography) -> None:
+    plan = td.Plan("discrete-gaussian", rho=1, shares={"state": 0, "county": "1/2", "block": "1/2"})
+    rows = {"block": ["a1", "b2"], "home": ["prison", "dorm"], "age": ["adult", "minor"], "n": [3, 4]}
+    counts = td.Counts.from_long(pd.DataFrame(rows), geography, geoid="block", schema=SCHEMA, count="n")
+    found = td.measure(counts, plan, td.SeededSource(1), constraints=constraints())
+    assert found.schema == constraints().added_to(SCHEMA)
+    assert found.schema.zeros == ((("home", ("prison",)), ("age", ("minor",))),)
+    again = td.Constraints(zeros=found.schema.to_mappings()["zeros"])
+    assert again.added_to(found.schema) == found.schema
+    with pytest.raises(CountsError, match=r"block 'b2': has records in cell 'dorm_minor', which is a structural zero"):
+        td.measure(counts, plan, td.SeededSource(1), constraints=td.Constraints(zeros=[{"home": "dorm"}]))
+    with pytest.raises(ConfigError, match="hom"):
+        td.measure(counts, plan, td.SeededSource(1), constraints=td.Constraints(zeros=[{"hom": "dorm"}]))

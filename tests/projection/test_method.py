@@ -144,7 +144,7 @@ def test_a_method_of_the_cells_alone_is_refused_limits(of_cells: Method, counts:
     limits = AnswerLimits(counts.geography, counts.schema, {})
     assert td.project(measurements, "mine").certificate.holds()
     with pytest.raises(ConfigError, match=WITH_LIMITS):
-        td.project(measurements, "mine", limits=limits)
+        td.project(measurements, "mine", constraints=limits)
 
 
 @pytest.mark.parametrize("command", [draw.check, pipeline.run])

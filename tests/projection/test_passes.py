@@ -279,7 +279,7 @@ def test_limits_are_kept_in_every_pass() -> None:
     }
     limits = AnswerLimits.from_table(rows, measurements.geography, measurements.schema)
     for order in (["total"], ["total", "age"], ["age", "sex"]):
-        estimate = td.project(measurements, "gls-top-down", nonnegative=True, order=order, limits=limits)
+        estimate = td.project(measurements, "gls-top-down", nonnegative=True, order=order, constraints=limits)
         assert 50 - 1e-9 <= estimate.answer("level 2", "sex").values[-1, 0] <= 60 + 1e-9
         assert cross_check(measurements, estimate, limits=limits).agrees
 

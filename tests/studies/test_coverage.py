@@ -157,7 +157,7 @@ def test_of_queries_what_is_counted_is_what_releases_would_publish(plan: td.Plan
     estimates, released, lower, upper = [], [], [], []
     for seed in range(3):
         measurements = td.measure(counts, plan, td.SeededSource(seed))
-        release = td.project_whole(measurements, limits=limits, source=td.SeededSource(seed))
+        release = td.project_whole(measurements, constraints=limits, source=td.SeededSource(seed))
         found = td.margins(measurements, release, queries=asked)
         parts = [found[found["query"] == query] for query in asked]
         for into, column in ((estimates, "estimate"), (lower, "lower"), (upper, "upper")):

@@ -62,7 +62,13 @@ class Redistricting:
         units = pd.DataFrame({"geoid": known, "name": names.slice(nodes.start, len(known)).to_pandas()})
         return pd.concat([units, pd.DataFrame(self._numbers(name, nodes), columns=field_names(name))], axis=1)
 
-    def histogram(self) -> Counts:
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Every table at the lowest level, by name, as `table` has it."""
+        return {name: self.table(name, self.geography.levels[-1]) for name in TABLES}
+
+    @property
+    def counts(self) -> Counts:
         """Voting age x Hispanic x race (252 cells) of the units of the lowest level, which P1 to P4 determine; every
         level above is their sum.
 
@@ -92,7 +98,7 @@ class Redistricting:
         Raises `CountsError` naming a unit that has fewer people than its group quarters.
         """
         leaves = self.geography.level_slice(self.geography.levels[-1])
-        voters = self.histogram().values[leaves].reshape(-1, 2, 126)
+        voters = self.counts.values[leaves].reshape(-1, 2, 126)
         kinds = self._numbers("P5", leaves)[:, [2, 3, 4, 5, 7, 8, 9]]
         cells = np.zeros((len(voters), 8, 2, 126), np.int64)
         cells[:, 0] = voters
@@ -165,7 +171,7 @@ def read_pl94(path: str | Path) -> Redistricting:
         >>> found.table("P1", "tract")[["geoid", "P0010001"]]
                  geoid  P0010001
         0  44007000500      2940
-        >>> found.histogram().geography.levels
+        >>> found.counts.geography.levels
         ('state', 'county', 'tract', 'block group', 'block')
     """
     path = Path(path)

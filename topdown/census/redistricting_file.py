@@ -87,7 +87,7 @@ def write_pl94(
 
     Examples:
         >>> noisy = td.read_noisy_measurements("nmf", state="44")
-        >>> whole = td.project_whole(noisy.measurements, limits=noisy.limits, source=td.SeededSource(1))
+        >>> whole = td.project_whole(noisy.measurements, constraints=noisy.limits, source=td.SeededSource(1))
         >>> folder = td.write_pl94(td.tabulated_release(whole), "released.pl")
         >>> sorted(path.name for path in folder.iterdir())
         ['ri000012020.pl', 'ri000022020.pl', 'ri000032020.pl', 'rigeo2020.pl']

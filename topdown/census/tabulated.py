@@ -24,7 +24,7 @@ def tabulated_release(release: Release) -> Release:
 
     Examples:
         >>> noisy = td.read_noisy_measurements("nmf", state="44")
-        >>> whole = td.project_whole(noisy.measurements, limits=noisy.limits, source=td.SeededSource(1))
+        >>> whole = td.project_whole(noisy.measurements, constraints=noisy.limits, source=td.SeededSource(1))
         >>> td.tabulated_release(whole).geography.levels
         ('state', 'county', 'tract', 'block group', 'block')
     """

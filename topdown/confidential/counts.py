@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.census.layouts.ppmf_layout import BLOCK, file_of_columns, file_of_schema, names_there, records
-from topdown.confidential.count_values import refuse_zeros, total_of, whole_numbers
+from topdown.confidential.count_values import occupied_zero, refuse_zeros, total_of, whole_numbers
 from topdown.confidential.entries import Entries
 from topdown.confidential.records import batches_of_frame, count_records, held_of_frame
 from topdown.errors import ROW, ConfigError, CountsError, GeographyError, require_known
 from topdown.geography.construction import as_frame, as_strings, code_shown, column
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
+from topdown.measurements.declared_constraints import Constraints
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.privacy.presets import preset as preset_of
 from topdown.tables.readers import read_table, require_file, separated, table_batches, table_columns
@@ -94,6 +95,19 @@ class Counts:
 
     def _place(self, node: int, cell: int) -> str:
         return f"{self.geography.describe(node)}, cell {shown(self.cells[cell])}"
+
+    def with_zeros(self, constraints: Constraints) -> Counts:
+        """The counts of a schema that has the zeros of ``constraints``. Raises `CountsError` naming a unit with records
+        in one of them.
+        """
+        schema = constraints.added_to(self.schema)
+        _, cells, _ = self.part(slice(0, 1))
+        for cell in cells[schema.excluded(cells)][:1]:
+            leaves = self.geography.tree.leaves
+            rows, own, _ = self.part(leaves)
+            node = leaves.start + int(rows[own == cell][0])
+            raise occupied_zero(self.geography, node, schema.cells()[int(cell)])
+        return replace(self, attributes=schema)
 
     @property
     def of_root(self) -> IntArray:

@@ -17,6 +17,7 @@ from topdown.errors import BudgetError, CountsError, require_type
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.machine.parallel import map_ordered, thread_pool
+from topdown.measurements.declared_constraints import Constraints
 from topdown.measurements.measurements import Answers, Measurements, none_measured
 from topdown.noise import SecureSource, Source
 from topdown.noise.exact_numbers import LARGEST_WHOLE
@@ -83,14 +84,19 @@ def _noise_of_all(geography: Geography, plan: Plan) -> float:
 
 
 def measure(
-    counts: Counts, plan: Plan, source: Source | NoiseKey | None = None, *, workers: int | None = None
+    counts: Counts,
+    plan: Plan,
+    source: Source | NoiseKey | None = None,
+    *,
+    constraints: Constraints | None = None,
+    workers: int | None = None,
 ) -> Measurements:
     """Every count plus independent noise of its level's law under ``plan``; the counts of invariant levels as they are.
 
     The measurements are the answers to the queries that the plan names at each level; those of "detailed" are the
     cells. Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the plan
     bounds a level, they depend on the count and stay within its bounds. Raises `BudgetError` as `measurable` does,
-    `CountsError` as `Counts.require_sums` and `require_room` do.
+    `CountsError` as `Counts.require_sums` and `require_room` do, and for records in a structural zero.
 
     Args:
         counts: the confidential counts.
@@ -99,6 +105,7 @@ def measure(
             that are marked as not fit for release; a key gives every chunk of nodes and answers the noise of its own
             stream, so that ``workers``, threads (by default one per processor), draw the same, and other counts, or
             another plan, independent noise (`code_of_counts`).
+        constraints: structural zeros, which the measurements' schema then has; their bounds are for `project`.
         workers: threads that draw, by default one per processor. More than one draw at a time only with a key.
 
     Examples:
@@ -111,6 +118,9 @@ def measure(
     """
     require_type(Counts, counts, "counts")
     require_type(Plan, plan, "plan")
+    if constraints is not None:
+        require_type(Constraints, constraints, "constraints")
+        counts = counts.with_zeros(constraints)
     source = SecureSource() if source is None else source
     return _measurements(counts, plan, source, np.dtype(np.int64), workers)
 

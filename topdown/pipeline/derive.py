@@ -350,7 +350,7 @@ def _non_negative(config: DerivationConfig, measurements: Measurements, limits: 
         options.method,
         nonnegative=True,
         weights=options.weights,
-        limits=limits,
+        constraints=limits,
         upward=options.upward,
         order=options.order,
     )
@@ -378,7 +378,7 @@ def made_whole(
         measurements,
         options.method,
         weights=options.weights,
-        limits=limits,
+        constraints=limits,
         source=source,
         workers=workers,
         upward=options.upward,

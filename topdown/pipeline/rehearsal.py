@@ -208,7 +208,7 @@ def stand_ins_of_queries(
     if held is not None:
         nearby = {(level, DETAILED): (truth[part.level_slice(level)], 1.0) for level in part.levels}
         whole = project_whole(
-            Measurements.from_answers(part, schema, nearby), limits=held, source=SeededSource(("stand-ins",))
+            Measurements.from_answers(part, schema, nearby), constraints=held, source=SeededSource(("stand-ins",))
         )
         truth = np.concatenate([whole.answers(level, DETAILED) for level in part.levels])
     return noisy(part, plan, schema, lambda level, query: query.answers(truth[part.level_slice(level)]), rng), held

@@ -13,14 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from topdown.errors import BudgetError, ConfigError, require_known
+from topdown.errors import BudgetError, ConfigError
 from topdown.privacy.plan import MEASURE, Plan
 from topdown.privacy.plan_inputs import invariant_queries
 from topdown.wording import listed, shown
-from topdown.workload import DETAILED
+from topdown.workload import DETAILED, Workload
 from topdown.workload.dhc import BESIDE_HOUSEHOLDS, DHC_HOUSEHOLDS, DHC_PERSONS
 from topdown.workload.redistricting import PERSONS, SPINE, UNITS, WHOLE_STATE, spine_level
 from topdown.workload.schema import MOST_CELLS, Schema
+from topdown.workload.workload import PRESETS as PRESETS
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,8 @@ def preset(name: str) -> Preset:
         >>> td.preset("pl94-2020-us").plan(["nation", "state", "county"]).mechanism
         'discrete-gaussian'
     """
-    require_known(name, PRESETS, "preset")
-    return PRESETS[name]
+    found: Preset = Workload.preset(name)
+    return found
 
 
 def _read(levels: Iterable[str], table: str) -> dict[str, dict[str, Fraction]]:
@@ -267,8 +268,8 @@ block              |   11 |    3 |   17 |   22 |   44 |   15 |   15 |    3 |   1
 _PERSONS_RHO, _UNITS_RHO = Fraction(293764, 114921), Fraction(11417641, 152349649)
 _DHC_PERSONS_RHO, _DHC_HOUSEHOLDS_RHO = Fraction(24811, 5000), Fraction(15401, 2000)
 
-PRESETS: dict[str, Preset] = {
-    one.name: one
+PRESETS.update(
+    (one.name, one)
     for one in (
         Preset(
             "pl94-2020-us",
@@ -329,5 +330,5 @@ PRESETS: dict[str, Preset] = {
             )
         ),
     )
-}
+)
 """Every preset by its name."""

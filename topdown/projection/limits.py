@@ -4,8 +4,8 @@ is no such facility.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,17 +14,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.errors import ROW, ConfigError, DataError, require_known
+from topdown.errors import ROW, ConfigError, DataError, require_known, require_type
 from topdown.geography.geography import Geography
 from topdown.machine.memory import gibibytes, most_at_once
+from topdown.measurements.declared_constraints import Constraints
+from topdown.measurements.measurements import Measurements
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.projection.conditions import Conditions, Limits
 from topdown.projection.invariants import Contradiction
-from topdown.tables.readers import require_file, table_batches
+from topdown.tables.readers import require_file, table_batches, table_columns
 from topdown.wording import shown
 from topdown.workload import Query, Schema
 
 LIMITS_COLUMNS = ("geoid", "query", "answer", "lower", "upper")
+_CATEGORY = "category"
+"""Another name of the column of answers."""
 
 _ROWS_AT_ONCE = 1 << 16
 _BYTES_OF_ANSWER = 17
@@ -59,9 +63,9 @@ class AnswerLimits:
         """Limits from rows ``geoid, query, answer, lower, upper``.
 
         Args:
-            table: an Arrow table, a DataFrame, a mapping of columns, or the path of a Parquet or CSV file. ``answer``:
-                the answer's name, its categories joined by "_" (`Query.labels`). ``lower`` and ``upper``: whole
-                numbers; empty where there is no limit.
+            table: an Arrow table, a DataFrame, a mapping of columns, or the path of a Parquet or CSV file. ``answer``,
+                which may also be called ``category``: the answer's name, its categories joined by "_"
+                (`Query.labels`). ``lower`` and ``upper``: whole numbers; empty where there is no limit.
             geography: the units.
             schema: the cells, of which the queries are.
             closed: queries of which the table is complete: where a unit has no row for an answer for which another unit
@@ -177,6 +181,24 @@ class AnswerLimits:
             )
 
 
+def settled(
+    measurements: Measurements, constraints: Constraints | AnswerLimits | None
+) -> tuple[Measurements, AnswerLimits | None]:
+    """The measurements, of a schema that has the zeros of ``constraints``, and their limits. Raises `ConfigError` and
+    `DataError` as `Constraints.added_to` and `AnswerLimits.from_table` do.
+    """
+    if constraints is None or isinstance(constraints, AnswerLimits):
+        return measurements, constraints
+    require_type(Constraints, constraints, "constraints")
+    schema = constraints.added_to(measurements.schema)
+    if schema != measurements.schema:
+        measurements = replace(measurements, attributes=schema)
+    if constraints.bounds is None:
+        return measurements, None
+    geography = measurements.geography
+    return measurements, AnswerLimits.from_table(constraints.bounds, geography, schema, closed=constraints.closed)
+
+
 class OpenAnswers(NamedTuple):
     """Answers to a ``query`` that are open: ``there`` (nodes x answers), whether a node can have records in them."""
 
@@ -213,19 +235,29 @@ class OpenAnswers(NamedTuple):
 def _batches(table: Any) -> Iterator[dict[str, list[Any]]]:
     """The columns by name, in batches; the first three as text."""
     if isinstance(table, str | Path):
-        for batch in table_batches(require_file(table), LIMITS_COLUMNS, kept=False):
+        path = require_file(table)
+        for batch in table_batches(path, list(_named(table_columns(path)).values()), kept=False):
             yield from _batches(pa.Table.from_batches([batch]))
         return
     known = list(table.column_names) if isinstance(table, pa.Table) else list(table)
-    missing = [name for name in LIMITS_COLUMNS if name not in known]
+    columns = _named(known)
+    missing = [name for name in columns.values() if name not in known]
     if missing:
         raise DataError(f"limits: no column {shown(missing[0])}; give {', '.join(LIMITS_COLUMNS)}")
     if isinstance(table, pa.Table):
         for first in range(0, table.num_rows, _ROWS_AT_ONCE):
             part = table.slice(first, _ROWS_AT_ONCE)
-            yield _as_texts({name: part[name].to_pylist() for name in LIMITS_COLUMNS})
+            yield _as_texts({name: part[own].to_pylist() for name, own in columns.items()})
         return
-    yield _as_texts({name: list(table[name]) for name in LIMITS_COLUMNS})
+    yield _as_texts({name: list(table[own]) for name, own in columns.items()})
+
+
+def _named(known: Sequence[str]) -> dict[str, str]:
+    """What a table with the columns ``known`` calls each of `LIMITS_COLUMNS`."""
+    found = {name: name for name in LIMITS_COLUMNS}
+    if "answer" not in known and _CATEGORY in known:
+        found["answer"] = _CATEGORY
+    return found
 
 
 def _as_texts(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError, require_known, require_type
 from topdown.geography.tree import FloatArray
+from topdown.measurements.declared_constraints import Constraints
 from topdown.measurements.measurements import Measurements
 from topdown.projection.check.certificate import (
     FAMILY_TOLERANCE,
@@ -30,7 +31,7 @@ from topdown.projection.histograms.least_squares import covariance as least_squa
 from topdown.projection.histograms.passes import Order, order_by_level
 from topdown.projection.histograms.whole import histograms_down
 from topdown.projection.invariants import Contradiction, require_zeros
-from topdown.projection.limits import AnswerLimits
+from topdown.projection.limits import AnswerLimits, settled
 from topdown.projection.method import CellSolver, CvxpySolver, Method, Problem, method_named, nonnegative_methods
 from topdown.projection.solver_inputs import answers_by_level, are_one, in_words, of_cells, stated
 from topdown.wording import shown
@@ -52,7 +53,7 @@ def project(
     weights: str = "variance",
     solver: str = "OSQP",
     solver_options: dict[str, Any] | None = None,
-    limits: AnswerLimits | None = None,
+    constraints: Constraints | AnswerLimits | None = None,
     upward: str | None = None,
     order: Order | None = None,
 ) -> Estimate:
@@ -68,7 +69,8 @@ def project(
             and unmeasured nodes have no weight).
         solver: of engine "cvxpy", the name of any solver that cvxpy has installed.
         solver_options: of engine "cvxpy", by name, given to the solver.
-        limits: of queries' answers by node, which the estimate keeps; only for methods that go family by family.
+        constraints: structural zeros, and bounds of queries' answers by node, which the estimate keeps; bounds only for
+            methods that go family by family. Of bounds alone also the `AnswerLimits` that were read.
         upward: "from LEVEL", for "gls-top-down" with x >= 0 and several queries: the level where its upward pass
             starts, by default the leaves. Measurements below it then divide its counts among its units, and do not
             change them.
@@ -105,6 +107,7 @@ def project(
             f"{' or '.join(map(repr, nonnegative_methods()))}"
         )
     nonnegative = chosen.nonnegative if nonnegative is None else nonnegative
+    measurements, limits = settled(measurements, constraints)
     if limits is not None and not nonnegative:
         raise ConfigError("limits are kept where x >= 0 is; project with nonnegative=True, or leave limits out")
     chosen.require_root_measured(measurements)

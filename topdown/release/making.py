@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ProjectionError, require_known, require_type
+from topdown.measurements.declared_constraints import Constraints
 from topdown.measurements.measurements import Measurements
 from topdown.noise import SecureSource, Source
 from topdown.projection.check.certificate import require_certificate
@@ -15,7 +16,7 @@ from topdown.projection.conditions import Conditions
 from topdown.projection.estimate import Estimate
 from topdown.projection.histograms.passes import Order
 from topdown.projection.histograms.whole import Histograms, histograms_down, require_whole
-from topdown.projection.limits import AnswerLimits
+from topdown.projection.limits import AnswerLimits, settled
 from topdown.projection.method import method_named, nonnegative_methods
 from topdown.projection.project import WEIGHTS
 from topdown.projection.rounding_method import rounding_named
@@ -87,7 +88,7 @@ def project_whole(
     *,
     rounding: str = "nearest",
     weights: str = "variance",
-    limits: AnswerLimits | None = None,
+    constraints: Constraints | AnswerLimits | None = None,
     source: Source | None = None,
     workers: int | None = None,
     upward: str | None = None,
@@ -106,7 +107,8 @@ def project_whole(
         rounding: "nearest" (least sum of squares; ties by ``source``) or "unbiased" (random, with the mean of the
             fractional solution).
         weights: "variance" or "uniform", as of `project`.
-        limits: of queries' answers by node, kept exactly.
+        constraints: structural zeros, and bounds of queries' answers by node, kept exactly. Of bounds alone also the
+            `AnswerLimits` that were read.
         source: operating-system entropy where it is left out.
         workers: threads, by default one per processor; the release does not depend on it.
         upward: "from LEVEL", where the upward pass of "gls-top-down" starts; by default the leaves. Measurements below
@@ -129,6 +131,7 @@ def project_whole(
     rule = rounding_named(rounding)
     require_known(weights, WEIGHTS, "weights")
     source = SecureSource() if source is None else source
+    measurements, limits = settled(measurements, constraints)
     require_whole(measurements)
     whole = histograms_down(measurements, chosen, weights, limits, upward, order, whole=(rule, source), workers=workers)
     return release_of(measurements, method, whole, source)

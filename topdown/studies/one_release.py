@@ -65,7 +65,7 @@ def _released(measurements: Measurements, projection: str, seed: int, limits: An
     """The release by ``projection``, of the units that are published."""
     ties = SeededSource((seed, "ties", projection))
     if measurements.others or limits is not None:
-        release = project_whole(measurements, projection, limits=limits, source=ties)
+        release = project_whole(measurements, projection, constraints=limits, source=ties)
     else:
         release = round_counts(project(measurements, projection), source=ties)
     units = published_sums(measurements.geography)

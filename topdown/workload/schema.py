@@ -282,10 +282,15 @@ class Schema:
         return cls(
             tuple(Attribute(name, _listed(given, name)) for name, given in attributes.items()),
             tuple(found),
-            tuple(
-                tuple((name, (given,) if isinstance(given, str) else tuple(given)) for name, given in zero.items())
-                for zero in zeros
-            ),
+            cls.zeros_of(zeros),
+        )
+
+    @staticmethod
+    def zeros_of(zeros: Sequence[Mapping[str, str | Sequence[str]]]) -> tuple[Zero, ...]:
+        """``zeros`` of mappings, as `from_mapping` takes them, in the form that a schema has."""
+        return tuple(
+            tuple((name, (given,) if isinstance(given, str) else tuple(given)) for name, given in zero.items())
+            for zero in zeros
         )
 
     def to_mappings(self) -> dict[str, Any]:

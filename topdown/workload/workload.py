@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from topdown.errors import ConfigError, require_known
 from topdown.wording import shown
 from topdown.workload.query import Query
 from topdown.workload.schema import Schema
+
+PRESETS: dict[str, Any] = {}
+"""Workloads that were used in practice, by name, with their budgets: `topdown.privacy.presets` adds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,22 @@ class Workload(Mapping[str, tuple[Query, ...]]):
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    @staticmethod
+    def preset(name: str) -> Any:
+        """A workload of an earlier production run with its budget: ``shares`` by level and query, ``rho``, ``schema``.
+
+        Args:
+            name: such as "pl94-2020-us".
+
+        Raises `ConfigError` with the nearest name for any other.
+
+        Examples:
+            >>> td.Workload.preset("pl94-2020-us").rho
+            Fraction(293764, 114921)
+        """
+        require_known(name, PRESETS, "preset")
+        return PRESETS[name]
 
     @property
     def distinct(self) -> tuple[Query, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -70,7 +72,10 @@ def counts_of(config: RunConfig, units: Units, file: Redistricting, _: Stages) -
 
 
 def _histogram_of(schema: Schema) -> Callable[[Redistricting], Counts]:
-    known = {PERSONS.attributes: Redistricting.persons, VOTERS.attributes: Redistricting.histogram}
+    known: dict[Any, Callable[[Redistricting], Counts]] = {
+        PERSONS.attributes: Redistricting.persons,
+        VOTERS.attributes: attrgetter("counts"),
+    }
     if schema.attributes not in known:
         raise ConfigError(
             f'input.rows = "pl94" has the attributes {listed(PERSONS.names)}, or the last three of them, with the '

@@ -37,7 +37,8 @@ _EMPTY = 1e-9
 """Families with a total below this many standard deviations count as empty."""
 
 _FAR = 1e4
-"""Bounds so many standard deviations away from the measurement are only used if a solution without them violates one.
+"""Bounds so many standard deviations away from the measurement are only used if a solution without them violates one;
+those of families, the other way round, are left out where a solver finds nothing with them.
 """
 
 _TIGHT: dict[str, dict[str, Any]] = {
@@ -67,6 +68,21 @@ class Statement(NamedTuple):
     rows: Any = None
     least: FloatArray | None = None
     most: FloatArray | None = None
+
+    def around(self, centre: FloatArray) -> Statement:
+        """The program of the differences from ``centre``."""
+
+        def less(ends: FloatArray | None, part: FloatArray) -> FloatArray | None:
+            return None if ends is None else ends - part
+
+        answers = np.zeros(0) if self.rows is None else self.rows @ centre
+        return self._replace(
+            aims=self.aims - self.design @ centre,
+            totals=self.totals - self.equations @ centre,
+            low=less(self.low, centre),
+            least=less(self.least, answers),
+            most=less(self.most, answers),
+        )
 
     def solved(self, solver: CvxpySolver) -> FloatArray:
         """The solution by ``solver``. Raises `ProjectionError` where it is not installed, fails, or does not report an
@@ -376,14 +392,19 @@ def family_solution(family: Family, solver: CvxpySolver) -> FloatArray:
     Raises `ProjectionError` as `Statement.solved` does.
     """
     (table, g), conditions = family.known, family.conditions
-    halves, aims = [], []
-    for own, said in zip(table, g, strict=True):
+    halves, aims, centre = [], [], np.zeros(g.shape)
+    for child, (own, said) in enumerate(zip(table, g, strict=True)):
         values, vectors = np.linalg.eigh(own[family.pattern])
         kept = values > _NOTHING * values[-1]
         root = np.sqrt(values[kept])
         # |R x - R^-T g|^2 / 2 with R'R = P is 1/2 x'Px - g'x and a constant.
         halves.append(root[:, None] * vectors[:, kept].T)
         aims.append((vectors[:, kept].T @ said) / root)
+        centre[child] = vectors[:, kept] @ (aims[-1] / root)
+    # Of large counts a solver finds only so many digits: it is asked for the difference from what fits nearly.
+    centre = np.where(conditions.allowed, np.maximum(centre, 0.0), 0.0)
+    if family.total is not None:
+        centre = _with_sums(centre, family.total)
     exact = conditions.low == conditions.high
     program = Statement(
         sp.block_diag(halves, format="csr"),
@@ -394,12 +415,24 @@ def family_solution(family: Family, solver: CvxpySolver) -> FloatArray:
         least=np.where(exact, -np.inf, conditions.low).reshape(-1),
         most=np.where(exact, np.inf, conditions.high).reshape(-1),
     )
-    found = program.solved(solver).reshape(g.shape)
+    program = program.around(centre.reshape(-1))
+    try:
+        found = program.solved(solver).reshape(g.shape) + centre
+    except ProjectionError:
+        far = centre * np.sqrt(table[:, np.diagonal(family.pattern)]) > _FAR
+        low = np.where(far | ~conditions.allowed, -np.inf, -centre)
+        found = program._replace(low=low.reshape(-1)).solved(solver).reshape(g.shape) + centre
+        if found[far].min(initial=0.0) < 0:
+            raise
     x = np.where(conditions.allowed, np.maximum(found, 0.0), 0.0)
-    if family.total is not None:  # a solver's sums are off by its tolerance
-        sums = x.sum(axis=0)
-        x *= np.divide(family.total, sums, out=np.ones_like(sums), where=sums > 0)
-    return x
+    # A solver's sums are off by its tolerance.
+    return x if family.total is None else _with_sums(x, family.total)
+
+
+def _with_sums(x: FloatArray, total: FloatArray) -> FloatArray:
+    """``x`` (children x cells) in proportion, so that it adds up to ``total`` (cells,) where it is above 0."""
+    sums = x.sum(axis=0)
+    return np.asarray(x * np.divide(total, sums, out=np.ones_like(sums), where=sums > 0))
 
 
 def _equations(family: Family, exact: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:

@@ -32,14 +32,14 @@ class Prior(NamedTuple):
         return float((self.precision * np.abs(x - self.centre)).max(initial=0.0) / np.sqrt(self.least))
 
 
-class _Program(Protocol):
+class _Centred(Protocol):
     @property
     def prior(self) -> Prior | None: ...
 
     def nearer(self, x: FloatArray) -> Self: ...
 
 
-P = TypeVar("P", bound=_Program)
+P = TypeVar("P", bound=_Centred)
 A = TypeVar("A")
 
 
