@@ -123,6 +123,24 @@ def test_a_fund_pays_between_floors_and_ceilings_and_pays_all() -> None:
     np.testing.assert_allclose(outcome(capped, found), [0.1, 0.1, 0.1])  # what nobody may have is not paid
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"eligible": "x > 1000"}, [0, 0, 0]),
+        ({"eligible": "x > 1000", "floor": "100"}, [0, 0, 0]),
+        ({"eligible": "x > 1000", "ceiling": "100"}, [0, 0, 0]),
+        ({"eligible": "x > 10", "floor": "300"}, [0, 0.3, 0.7]),
+        ({"eligible": "x > 10", "ceiling": "200"}, [0, 0.2, 0.2]),
+        ({"eligible": "x > 10", "floor": "900"}, [0, 0.5, 0.5]),  # floors beyond the total, in proportion
+        ({"eligible": "x > 10", "amount": "0"}, [0, 0.5, 0.5]),
+        ({"amount": "0"}, [1 / 3, 1 / 3, 1 / 3]),
+    ],
+)
+def test_a_fund_pays_nothing_to_those_that_are_not_eligible(arguments: dict[str, Any], expected: list[float]) -> None:
+    rule = td.Rule("fund", **{"amount": "x", "columns": {"total": np.array([1000.0])}, **arguments})
+    np.testing.assert_allclose(outcome(rule, counts({"x": [10, 20, 70]})), expected, atol=1e-12)
+
+
 @given(
     st.lists(st.integers(0, 1000), min_size=3, max_size=3),
     st.lists(st.integers(0, 200), min_size=3, max_size=3),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, IntArray, Tree
@@ -45,9 +46,10 @@ class Rule:
     It has exactly one of these: ``eligible`` alone, ``amount`` (with or without ``eligible``), or ``figure``. All of
     them are expressions (`expressions.Expression`).
 
-    A fund pays every unit max(floor, min(ceiling, lambda amount)), where ``floor`` and ``ceiling`` are expressions or
-    left out, and lambda is such that the whole fund is paid; a unit that is not eligible is paid its floor, if it has
-    one. Shares of the fund are reported. Where no unit has an amount the fund is shared equally.
+    A fund pays every eligible unit max(floor, min(ceiling, lambda amount)), where ``floor`` and ``ceiling`` are
+    expressions or left out, and lambda is such that the whole fund is paid; a unit that is not eligible is paid
+    nothing. Shares of the fund are reported. Where no eligible unit has an amount, and there is no floor or ceiling,
+    they share the fund equally.
 
     A subclass may compute ``outcome`` in its own way. Raises `ConfigError` for none or two of the three, a floor or a
     ceiling without an amount, and expressions that are not understood.
@@ -61,7 +63,7 @@ class Rule:
         areas: what the rule decides for, in the place of units of a level: sums of leaves.
         columns: exact and public numbers (units,) by name, such as prices or what was paid before.
         sums: names for sums of cells.
-        floor: the least that a unit is paid from the fund.
+        floor: the least that an eligible unit is paid from the fund.
         ceiling: the most that a unit is paid from the fund.
 
     Source: the rules of Pujol and others, "Fair Decision Making Using Privacy-Protected Data" (2020); hold harmless
@@ -130,14 +132,14 @@ class Rule:
         if self.figure:
             return np.nan_to_num(self._parsed["figure"].of(known), nan=0.0, posinf=0.0, neginf=0.0)
         units = next(iter(known.values())).shape
-        chosen = self._parsed["eligible"].of(known) > 0 if self.eligible else np.ones(units, dtype=bool)
+        chosen = np.broadcast_to(self._parsed["eligible"].of(known) > 0 if self.eligible else True, units)
         if not self.amount:
-            return np.broadcast_to(chosen, units).astype(np.float64)
+            return chosen.astype(np.float64)
         asked = np.where(chosen, np.nan_to_num(self._parsed["amount"].of(known), nan=0.0, posinf=0.0, neginf=0.0), 0.0)
         asked = np.maximum(np.broadcast_to(asked, units), 0.0)
         if not (self.floor or self.ceiling):
-            return _shares(asked)
-        low = np.broadcast_to(self._parsed["floor"].of(known), units) if self.floor else np.zeros(units)
+            return _shares(asked, chosen)
+        low = np.where(chosen, self._parsed["floor"].of(known), 0.0) if self.floor else np.zeros(units)
         high = np.broadcast_to(self._parsed["ceiling"].of(known), units) if self.ceiling else np.full(units, np.inf)
         return _between(asked, low, high, self.total)
 
@@ -181,12 +183,12 @@ class Rule:
         return {name: Expression.parse(text) for name, text in texts.items() if text}
 
 
-def _shares(asked: FloatArray) -> FloatArray:
-    """``asked`` (..., units) divided by their sum; equal shares where that is 0."""
-    total = asked.sum(axis=-1, keepdims=True)
-    equal = np.full_like(asked, 1.0 / asked.shape[-1])
-    np.divide(asked, total, out=equal, where=total > 0)
-    return equal
+def _shares(asked: FloatArray, chosen: npt.NDArray[np.bool_]) -> FloatArray:
+    """``asked`` (..., units) divided by their sum; where that is 0 equal shares of the ``chosen`` units, if there are
+    any."""
+    weights = np.where(asked.any(axis=-1, keepdims=True), asked, chosen)
+    total = weights.sum(axis=-1, keepdims=True)
+    return np.asarray(np.divide(weights, total, out=np.zeros_like(asked), where=total > 0))
 
 
 def _between(asked: FloatArray, low: FloatArray, high: FloatArray, total: float) -> FloatArray:
