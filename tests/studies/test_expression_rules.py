@@ -39,6 +39,9 @@ A, B = np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 0.0])
         ("`a b` * 2", [14, 16, 18]),
         ("a / b > 0.4", [1, 1, 1]),
         ("(b - b) / b > 0", [0, 0, 0]),
+        ("(a > 1) + (b > 1)", [1, 2, 1]),
+        ("-(a > 1) - (b > 1)", [-1, -2, -1]),
+        ("(a > 1) == (b > 1)", [0, 1, 0]),
     ],
 )
 def test_expressions_are_evaluated_unit_by_unit(text: str, expected: list[float]) -> None:
@@ -46,6 +49,33 @@ def test_expressions_are_evaluated_unit_by_unit(text: str, expected: list[float]
     np.testing.assert_allclose(np.broadcast_to(Expression.parse(text).of(values), 3), expected)
     stacked = {name: np.stack([one, one]) for name, one in values.items()}
     np.testing.assert_allclose(np.broadcast_to(Expression.parse(text).of(stacked), (2, 3)), [expected] * 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "tie"),
+    [
+        ("u > {c} * (u + e)", 0),
+        ("{c} * (u + e) < u", 0),
+        ("u / (u + e) > {c}", 0),
+        ("u - {c} * (u + e) > 0", 0),
+        ("0 > ({c} * (u + e) - u) / (u + e)", 0),
+        ("u / (u + e) - {c} != 0", 0),
+        ("not u / (u + e) <= {c}", 0),
+        ("1 if u > {c} * (u + e) else 0", 0),
+        ("u >= {c} * (u + e)", 1),
+        ("u / (u + e) >= {c}", 1),
+        ("u / (u + e) == {c}", 1),
+    ],
+)
+def test_what_is_exactly_reached_is_equal(text: str, tie: int) -> None:
+    """57 of 100 is no more than .57, though 0.57 * 100 is 56.99999999999999; one more, or less, of a million is."""
+    for cutoff in range(1, 100):
+        u = np.array([cutoff, 17 * cutoff, 10_000 * cutoff, 10_000 * cutoff + 1, 10_000 * cutoff - 1], dtype=float)
+        everybody = np.array([100, 1_700, 1_000_000, 1_000_000, 1_000_000], dtype=float)
+        found = Expression.parse(text.format(c=cutoff / 100)).of({"u": u, "e": everybody - u})
+        np.testing.assert_array_equal(found[:3], tie, err_msg=str(cutoff))
+        near = {"!=": [1, 1], "==": [0, 0]}.get(next((sign for sign in ("!=", "==") if sign in text), ""), [1, 0])
+        np.testing.assert_array_equal(found[3:], near, err_msg=str(cutoff))
 
 
 @pytest.mark.parametrize(

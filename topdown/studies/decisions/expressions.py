@@ -24,6 +24,20 @@ _LONGEST = 4_000
 _DEEPEST = 60
 """The most nested operations."""
 
+_TIE = 1e-12
+"""Numbers are equal where they differ by no more than this part of them; rounding to float64 makes less of a
+difference."""
+
+
+def apart(value: Any, other: Any, size: Any) -> FloatArray:
+    """``value`` - ``other``, and 0 where that is no more than the rounding of numbers as large as ``size``: 0.57 * 100
+    is 57. Every comparison of a decision is of this difference with 0.
+    """
+    difference = np.asarray(np.subtract(value, other, dtype=np.float64))
+    room = _TIE * np.minimum(size, np.finfo(np.float64).max)  # an infinite one is not equal to others
+    difference[np.abs(difference) <= room] = 0.0
+    return difference
+
 
 def _over_units(reduce: Callable[..., Any]) -> Callable[[FloatArray], FloatArray]:
     def of(values: FloatArray) -> FloatArray:
@@ -129,23 +143,40 @@ class Expression:
                 return np.array([of(one) for one in node.elts])
             case ast.UnaryOp():
                 operand = of(node.operand)
-                return ~np.asarray(operand, dtype=bool) if isinstance(node.op, ast.Not) else -operand
+                if isinstance(node.op, ast.Not):
+                    return ~np.asarray(operand, dtype=bool)
+                return np.negative(operand, dtype=np.float64)
             case ast.BinOp():
-                return _ARITHMETIC[type(node.op)](of(node.left), of(node.right))
+                return _ARITHMETIC[type(node.op)](of(node.left), of(node.right), dtype=np.float64)
             case ast.BoolOp():
                 combine = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
                 return combine.reduce(
                     [np.asarray(one, dtype=bool) for one in np.broadcast_arrays(*map(of, node.values))]
                 )
             case ast.Compare():
-                sides = [of(one) for one in (node.left, *node.comparators)]
-                held = [_COMPARISONS[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False)]
+                sides = [(of(one), self._size(one, values)) for one in (node.left, *node.comparators)]
+                held = [
+                    _COMPARISONS[type(op)](apart(a, b, p + q), 0.0)
+                    for op, (a, p), (b, q) in zip(node.ops, sides, sides[1:], strict=False)
+                ]
                 return np.logical_and.reduce(np.broadcast_arrays(*held))
             case ast.IfExp():
                 return np.where(of(node.test), of(node.body), of(node.orelse))
             case ast.Call(func=ast.Name(id=name)):
                 return FUNCTIONS[name][1](*map(of, node.args))
         raise AssertionError(node)  # parse() lets nothing else through
+
+    def _size(self, node: ast.expr, values: Mapping[str, FloatArray]) -> Any:
+        """How large the numbers are whose rounding is in the value of ``node``: of a - b as of a + b, since nothing but
+        their rounding may be left."""
+        match node:
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+                return self._size(left, values) + self._size(right, values)
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return self._size(left, values) * self._size(right, values)
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return self._size(left, values) / np.abs(self._value(right, values))
+        return np.abs(self._value(node, values), dtype=np.float64)
 
 
 def _require_known(node: ast.expr, text: str, named: Mapping[str, str], found: dict[str, None], deep: int) -> None:
