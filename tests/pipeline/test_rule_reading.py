@@ -130,6 +130,10 @@ name = "part"
 figure = "children / nation(children)"
 {of}
 [[study.rules]]
+name = "five"
+figure = "5"
+{of}
+[[study.rules]]
 preset = "title-1"
 {of}
 sums = {{ school_age = ["others"] }}
@@ -140,6 +144,7 @@ total = 100_000
     pd.DataFrame({"unit": ["x", "y", "A", "B"], **prices}).to_csv(tmp_path / "prices_above.csv", index=False)
     found = made(tmp_path, rules)
     assert sum(truth(found, "paid").values()) == pytest.approx(1)
+    assert list(truth(found, "five").values()) == [5, 5]
     whole = {one["rule"]: one for one in found["summary"]["funds"]}
     assert {"paid", "Title I, basic", "Title I, concentration", "Title I, targeted"} < set(whole)
     assert (whole["paid"]["units"], whole["paid"]["groups"]) == (2, [])  # groups are of the lowest level's units
@@ -155,6 +160,7 @@ total = 100_000
         ('[[study.rules]]\nname = "r"\neligible = "kids > 3"', "asks for 'kids'"),
         ('[[study.rules]]\nname = "r"\neligible = "children > "', "cannot be read"),
         ('[[study.rules]]\nname = "r"\neligible = "exec(children)"', "unknown function"),
+        ('[[study.rules]]\nname = "r"\namount = "[1, 2, 3]"', "only brackets"),
         ('[[study.rules]]\neligible = "children > 3"', "give the rule a name"),
         ('[[study.rules]]\npreset = "title-9"', "unknown preset"),
         ('[[study.rules]]\npreset = "title-1"', "the preset needs"),

@@ -39,16 +39,20 @@ A, B = np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 0.0])
         ("`a b` * 2", [14, 16, 18]),
         ("a / b > 0.4", [1, 1, 1]),
         ("(b - b) / b > 0", [0, 0, 0]),
+        ("5", [5, 5, 5]),
+        ("nation(1)", [3, 3, 3]),
+        ("highest(3) + brackets(3, [1], [1, 2])", [8, 8, 8]),
+        ("nation(c)", [12, 12, 12]),  # one number for all units
         ("(a > 1) + (b > 1)", [1, 2, 1]),
         ("-(a > 1) - (b > 1)", [-1, -2, -1]),
         ("(a > 1) == (b > 1)", [0, 1, 0]),
     ],
 )
 def test_expressions_are_evaluated_unit_by_unit(text: str, expected: list[float]) -> None:
-    values = {"a": A, "b": B, "a b": A + 6}
-    np.testing.assert_allclose(np.broadcast_to(Expression.parse(text).of(values), 3), expected)
+    values = {"a": A, "b": B, "a b": A + 6, "c": np.array([4.0])}
+    np.testing.assert_allclose(Expression.parse(text).of(values), np.array(expected, dtype=float), strict=True)
     stacked = {name: np.stack([one, one]) for name, one in values.items()}
-    np.testing.assert_allclose(np.broadcast_to(Expression.parse(text).of(stacked), (2, 3)), [expected] * 2)
+    np.testing.assert_allclose(Expression.parse(text).of(stacked), np.array([expected] * 2, dtype=float), strict=True)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +107,14 @@ def test_what_is_exactly_reached_is_equal(text: str, tie: int) -> None:
         "a; b",
         "a in b",
         "a is b",
+        "[1, 2]",
+        "a + [1, 2]",
+        "highest([1, 2])",
+        "brackets([1, 2], [1], [1, 2])",
+        "brackets(a, 10, [1, 2])",
+        "brackets(a, [10], a)",
+        "brackets(a, [10, a], [1, 2, 3])",
+        "brackets(a, [[10]], [1, 2])",
         "+" * 5_000 + "a",
         "not " * 100 + "a",
         "(" * 300 + "a" + ")" * 300,
@@ -204,6 +216,18 @@ def test_areas_are_sums_of_leaves_and_need_no_level() -> None:
     assert flips["decision"].tolist() == [False, True]
 
 
+@pytest.mark.parametrize("figure", ["1", "highest(3)", "total", "nation(price)"])
+@pytest.mark.parametrize("areas", [None, Areas(("east", "west"), np.array([0, 1, 1]))])
+def test_a_figure_without_counts_is_a_number_for_every_unit(figure: str, areas: Areas | None) -> None:
+    units = 3 if areas is None else 2
+    columns = {"total": np.array([1.0]), "price": np.ones(units)}
+    rule = td.Rule("r", figure=figure, areas=areas, columns=columns)
+    expected = {"highest(3)": 3.0, "nation(price)": float(units)}.get(figure, 1.0)
+    table = td.simulate(counts({"x": [1, 2, 4]}), td.Plan(epsilon=1), ["gls"], 5, 1, rules=[rule], distances=False)
+    assert table.rules["gls", "r"]["truth"].tolist() == [expected] * units
+    assert table.rules["gls", "r"]["mean_absolute_error"].tolist() == [0.0] * units
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -213,6 +237,7 @@ def test_areas_are_sums_of_leaves_and_need_no_level() -> None:
         ({"name": "r", "eligible": "x > 1", "floor": "3"}, "of an amount"),
         ({"name": "r", "amount": "x", "floor": "3"}, "needs a column .total."),
         ({"name": "r", "eligible": "x > y"}, "asks for 'y'"),
+        ({"name": "r", "figure": "p", "columns": {"p": B[:2]}}, "column 'p' has 2 numbers for 3 units"),
         ({"name": "r", "eligible": "s > 1", "sums": {"s": ("x", "z")}}, "names 'z'"),
         ({"name": "r", "eligible": "s > 1", "sums": {"s": ("x",)}, "columns": {"s": A}}, "a sum and a column"),
     ],

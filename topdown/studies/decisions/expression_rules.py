@@ -61,7 +61,7 @@ class Rule:
         figure: a number for every unit.
         level: whose units, the leaves where it is None; or ``areas``.
         areas: what the rule decides for, in the place of units of a level: sums of leaves.
-        columns: exact and public numbers (units,) by name, such as prices or what was paid before.
+        columns: exact and public numbers by name, (units,) or one for all, such as prices or what was paid before.
         sums: names for sums of cells.
         floor: the least that an eligible unit is paid from the fund.
         ceiling: the most that a unit is paid from the fund.
@@ -175,7 +175,15 @@ class Rule:
                     f"rule {shown(self.name)}: sum {shown(name)} names {shown(unknown[0])}; there are {listed(cells)}"
                 )
             known[name] = np.sum([known[part] for part in parts], axis=0)
-        return known | {name: np.asarray(column, dtype=np.float64) for name, column in self.columns.items()}
+        columns = {name: np.asarray(column, dtype=np.float64) for name, column in self.columns.items()}
+        n_units = units.shape[-1]
+        for name, column in columns.items():
+            if column.shape not in ((n_units,), (1,), ()):
+                raise ConfigError(
+                    f"rule {shown(self.name)}: column {shown(name)} has {column.size:,} numbers for {n_units:,} units; "
+                    "give one for each, or one for all"
+                )
+        return known | columns
 
     @cached_property
     def _parsed(self) -> dict[str, Expression]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,14 +121,18 @@ class Expression:
         return cls(text, tuple(found), tree, named)
 
     def of(self, values: Mapping[str, FloatArray]) -> FloatArray:
-        """Its value for every unit. ``values``: by name, arrays (..., units). A division by 0 gives NaN or infinity;
-        comparisons with NaN are false. Raises `ConfigError` for an unknown name.
+        """Its value (..., units) for every unit. A division by 0 gives NaN or infinity; comparisons with NaN are false.
+        Raises `ConfigError` for an unknown name.
+
+        Args:
+            values: by name, arrays (..., units), or of one number for all units.
         """
         for name in self.names:
             if name not in values:
                 raise ConfigError(f"expression {shown(self.text)} asks for {shown(name)}; there are {listed(values)}")
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(self._value(self._tree, values), dtype=np.float64)
+            value = np.asarray(self._value(self._tree, values), dtype=np.float64)
+        return np.broadcast_to(value, _units(values))
 
     def _value(self, node: ast.expr, values: Mapping[str, FloatArray]) -> Any:
         def of(one: ast.expr) -> Any:
@@ -162,8 +166,8 @@ class Expression:
                 return np.logical_and.reduce(np.broadcast_arrays(*held))
             case ast.IfExp():
                 return np.where(of(node.test), of(node.body), of(node.orelse))
-            case ast.Call(func=ast.Name(id=name)):
-                return FUNCTIONS[name][1](*map(of, node.args))
+            case ast.Call(func=ast.Name(id=name), args=[first, *others]):
+                return FUNCTIONS[name][1](np.broadcast_to(of(first), _units(values)), *map(of, others))
         raise AssertionError(node)  # parse() lets nothing else through
 
     def _size(self, node: ast.expr, values: Mapping[str, FloatArray]) -> Any:
@@ -177,6 +181,23 @@ class Expression:
             case ast.BinOp(left=left, op=ast.Div(), right=right):
                 return self._size(left, values) / np.abs(self._value(right, values))
         return np.abs(self._value(node, values), dtype=np.float64)
+
+
+def _units(values: Mapping[str, FloatArray]) -> tuple[int, ...]:
+    """The shape (..., units) of what ``values`` are for."""
+    return np.broadcast_shapes(*(np.shape(one) for one in values.values()))
+
+
+def _numbers(lists: Sequence[ast.expr], text: str) -> list[ast.expr]:
+    """The numbers in ``lists``, the limits and the weights of brackets(). Raises `ConfigError` for anything else."""
+    found = [one for several in lists if isinstance(several, ast.List) for one in several.elts]
+    named = any(isinstance(part, ast.Name) for one in found for part in ast.walk(one))
+    if named or not all(isinstance(one, ast.List) for one in lists):
+        raise ConfigError(
+            f"expression {shown(text)}: the limits and the weights of brackets() are lists of numbers, such as "
+            "brackets(x, [10, 20], [1, 2, 3])"
+        )
+    return found
 
 
 def _require_known(node: ast.expr, text: str, named: Mapping[str, str], found: dict[str, None], deep: int) -> None:
@@ -201,12 +222,15 @@ def _require_known(node: ast.expr, text: str, named: Mapping[str, str], found: d
             parts = [left, *others]
         case ast.IfExp(test=test, body=body, orelse=orelse):
             parts = [test, body, orelse]
-        case ast.List(elts=several):
-            parts = several
+        case ast.List():
+            raise ConfigError(
+                f"expression {shown(text)} has the list {shown(ast.unparse(node))}; only brackets(x, [limits], "
+                "[weights]) takes lists"
+            )
         case ast.Call(func=ast.Name(id=name), args=several, keywords=[]) if name in FUNCTIONS:
             if len(several) != FUNCTIONS[name][0]:
                 raise ConfigError(f"expression {shown(text)}: {name}() takes {FUNCTIONS[name][0]} values")
-            parts = several
+            parts = several[:1] + _numbers(several[1:], text) if name == "brackets" else several
         case ast.Call():
             raise ConfigError(f"expression {shown(text)} calls an unknown function; there are {listed(FUNCTIONS)}")
         case _:
