@@ -37,8 +37,10 @@ A, B = np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 0.0])
         ("min(a, b) + max(a, 2)", [3, 4, 3]),
         ("brackets(a, [1, 2], [1, 10, 100])", [1, 11, 111]),
         ("`a b` * 2", [14, 16, 18]),
-        ("a / b > 0.4", [1, 1, 1]),
+        ("a / b > 0.4", [1, 1, 0]),
+        ("a / b < 9 or a / b >= 9 or a / b != 9", [1, 1, 0]),
         ("(b - b) / b > 0", [0, 0, 0]),
+        ("a < 1e300 * 1e300", [1, 1, 1]),
         ("5", [5, 5, 5]),
         ("nation(1)", [3, 3, 3]),
         ("highest(3) + brackets(3, [1], [1, 2])", [8, 8, 8]),
@@ -115,6 +117,8 @@ def test_what_is_exactly_reached_is_equal(text: str, tie: int) -> None:
         "brackets(a, [10], a)",
         "brackets(a, [10, a], [1, 2, 3])",
         "brackets(a, [[10]], [1, 2])",
+        "1e400 * a",
+        "9" * 400,
         "+" * 5_000 + "a",
         "not " * 100 + "a",
         "(" * 300 + "a" + ")" * 300,
@@ -214,6 +218,22 @@ def test_areas_are_sums_of_leaves_and_need_no_level() -> None:
     assert set(table.rules_frame()["geoid"]) == {"east", "west"}
     flips = td.fairness.flips(table, "gls", rule)
     assert flips["decision"].tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"figure": "x / y"}, [2, 0, 0]),
+        ({"figure": "1 / (x - x)"}, [0, 0, 0]),
+        ({"amount": "x / y + 0 * z"}, [1, 0, 0]),
+        ({"amount": "z", "floor": "2500 * x / y", "columns": {"total": np.array([10_000.0])}}, [0.5, 0.25, 0.25]),
+        ({"amount": "z", "ceiling": "1000 * x / y", "columns": {"total": np.array([10_000.0])}}, [0.2, 0, 0]),
+        ({"eligible": "x / y > 1"}, [1, 0, 0]),
+    ],
+)
+def test_a_quotient_with_a_base_of_0_counts_as_0(arguments: dict[str, Any], expected: list[float]) -> None:
+    found = counts({"x": [4, 3, 0], "y": [2, 0, 0], "z": [1, 1, 1]})
+    np.testing.assert_allclose(outcome(td.Rule("r", **arguments), found), expected)
 
 
 @pytest.mark.parametrize("figure", ["1", "highest(3)", "total", "nation(price)"])

@@ -121,7 +121,8 @@ class Rule:
         return tree.leaves if self.level is None else tree.level(self.level.number)
 
     def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
-        """(..., units): 1 or 0, the share of the fund, or the figure (NaN, where there is none, as 0).
+        """(..., units): 1 or 0, the share of the fund, or the figure. What is no number, such as a quotient with a base
+        of 0, counts as 0.
 
         Args:
             values: (..., cells, nodes) counts, true or estimated.
@@ -130,17 +131,16 @@ class Rule:
         """
         known = self.known(values, cells, tree)
         if self.figure:
-            return np.nan_to_num(self._parsed["figure"].of(known), nan=0.0, posinf=0.0, neginf=0.0)
+            return self._numbers("figure", known)
         units = next(iter(known.values())).shape
         chosen = np.broadcast_to(self._parsed["eligible"].of(known) > 0 if self.eligible else True, units)
         if not self.amount:
             return chosen.astype(np.float64)
-        asked = np.where(chosen, np.nan_to_num(self._parsed["amount"].of(known), nan=0.0, posinf=0.0, neginf=0.0), 0.0)
-        asked = np.maximum(np.broadcast_to(asked, units), 0.0)
+        asked = np.maximum(np.where(chosen, self._numbers("amount", known), 0.0), 0.0)
         if not (self.floor or self.ceiling):
             return _shares(asked, chosen)
-        low = np.where(chosen, self._parsed["floor"].of(known), 0.0) if self.floor else np.zeros(units)
-        high = np.broadcast_to(self._parsed["ceiling"].of(known), units) if self.ceiling else np.full(units, np.inf)
+        low = np.where(chosen, self._numbers("floor", known), 0.0) if self.floor else np.zeros(units)
+        high = self._numbers("ceiling", known, infinite=np.inf) if self.ceiling else np.full(units, np.inf)
         return _between(asked, low, high, self.total)
 
     @property
@@ -184,6 +184,10 @@ class Rule:
                     "give one for each, or one for all"
                 )
         return known | columns
+
+    def _numbers(self, name: str, known: Mapping[str, FloatArray], infinite: float = 0.0) -> FloatArray:
+        """The values (..., units) of its expression ``name``, with 0 for NaN, and ``infinite`` where they are that."""
+        return np.nan_to_num(self._parsed[name].of(known), nan=0.0, posinf=infinite, neginf=0.0)
 
     @cached_property
     def _parsed(self) -> dict[str, Expression]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,11 +73,17 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., FloatArray]]] = {
 """Name -> how many arguments, and the function. The first four are over all units that are decided for: their sum
 (``nation``), their mean, the highest and the lowest of them. ``brackets(x, [limits], [weights])``: `_brackets`."""
 
+
+def _quotient(value: Any, base: Any, dtype: Any) -> FloatArray:
+    """``value`` / ``base``, and NaN where that is 0."""
+    return np.asarray(np.divide(value, np.where(np.equal(base, 0.0), np.nan, base), dtype=dtype))
+
+
 _ARITHMETIC: Mapping[type[ast.operator], Callable[..., Any]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
     ast.Mult: np.multiply,
-    ast.Div: np.divide,
+    ast.Div: _quotient,
 }
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[..., Any]] = {
     ast.Lt: np.less,
@@ -84,7 +91,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[..., Any]] = {
     ast.Gt: np.greater,
     ast.GtE: np.greater_equal,
     ast.Eq: np.equal,
-    ast.NotEq: np.not_equal,
+    ast.NotEq: lambda difference, zero: np.abs(difference) > zero,  # false for NaN
 }
 
 
@@ -121,8 +128,8 @@ class Expression:
         return cls(text, tuple(found), tree, named)
 
     def of(self, values: Mapping[str, FloatArray]) -> FloatArray:
-        """Its value (..., units) for every unit. A division by 0 gives NaN or infinity; comparisons with NaN are false.
-        Raises `ConfigError` for an unknown name.
+        """Its value (..., units) for every unit. A division by 0 gives NaN; comparisons with NaN are false. Raises
+        `ConfigError` for an unknown name.
 
         Args:
             values: by name, arrays (..., units), or of one number for all units.
@@ -130,7 +137,7 @@ class Expression:
         for name in self.names:
             if name not in values:
                 raise ConfigError(f"expression {shown(self.text)} asks for {shown(name)}; there are {listed(values)}")
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             value = np.asarray(self._value(self._tree, values), dtype=np.float64)
         return np.broadcast_to(value, _units(values))
 
@@ -208,6 +215,10 @@ def _require_known(node: ast.expr, text: str, named: Mapping[str, str], found: d
     match node:
         case ast.Constant(value=value) if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"expression {shown(text)} has {shown(str(value))}, which is no number and no name")
+        case ast.Constant(value=int() | float() as value) if not abs(value) <= sys.float_info.max:
+            raise ConfigError(
+                f"expression {shown(text)} has a number that is too large to compute with; give numbers up to 1e308"
+            )
         case ast.Constant():
             pass
         case ast.Name(id=name):
