@@ -26,8 +26,8 @@ _DEEPEST = 60
 """The most nested operations."""
 
 _TIE = 1e-12
-"""Numbers are equal where they differ by no more than this part of them; rounding to float64 makes less of a
-difference."""
+"""Numbers are equal where they differ by no more than this part of what they are computed from; rounding to float64
+makes less of a difference."""
 
 
 def apart(value: Any, other: Any, size: Any) -> FloatArray:
