@@ -112,12 +112,55 @@ sums = { school_age = ["others"] }
     assert truth(found, "Title I, basic")["00"] == 0  # nine children
 
 
+@pytest.mark.parametrize("of", ['areas = "areas.csv"', 'level = "state"'])
+def test_rules_above_the_lowest_level_have_their_place_in_the_report(of: str, tmp_path: Path) -> None:
+    rules = f"""
+groups = ["state"]
+[[study.rules]]
+name = "paid"
+amount = "children"
+eligible = "children > 100"
+{of}
+[[study.rules]]
+name = "many"
+eligible = "children > 1000"
+{of}
+[[study.rules]]
+name = "part"
+figure = "children / nation(children)"
+{of}
+[[study.rules]]
+name = "five"
+figure = "5"
+{of}
+[[study.rules]]
+preset = "title-1"
+{of}
+sums = {{ school_age = ["others"] }}
+columns = "prices_above.csv"
+total = 100_000
+"""
+    prices = {"spending": 9000.0, "national_spending": 10000.0, "prior": 10.0}
+    pd.DataFrame({"unit": ["x", "y", "A", "B"], **prices}).to_csv(tmp_path / "prices_above.csv", index=False)
+    found = made(tmp_path, rules)
+    assert sum(truth(found, "paid").values()) == pytest.approx(1)
+    assert list(truth(found, "five").values()) == [5, 5]
+    whole = {one["rule"]: one for one in found["summary"]["funds"]}
+    assert {"paid", "Title I, basic", "Title I, concentration", "Title I, targeted"} < set(whole)
+    assert (whole["paid"]["units"], whole["paid"]["groups"]) == (2, [])  # groups are of the lowest level's units
+    assert 0 < whole["paid"]["moved"][0]["moved"] < 1e6
+    section = found["page"].split("A fund of one million: paid")[1].split("<h3>")[0]
+    assert "data-pick" not in section
+    assert "no groups" in section
+
+
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
         ('[[study.rules]]\nname = "r"\neligible = "kids > 3"', "asks for 'kids'"),
         ('[[study.rules]]\nname = "r"\neligible = "children > "', "cannot be read"),
         ('[[study.rules]]\nname = "r"\neligible = "exec(children)"', "unknown function"),
+        ('[[study.rules]]\nname = "r"\namount = "[1, 2, 3]"', "only brackets"),
         ('[[study.rules]]\neligible = "children > 3"', "give the rule a name"),
         ('[[study.rules]]\npreset = "title-9"', "unknown preset"),
         ('[[study.rules]]\npreset = "title-1"', "the preset needs"),

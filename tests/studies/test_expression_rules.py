@@ -37,15 +37,51 @@ A, B = np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 0.0])
         ("min(a, b) + max(a, 2)", [3, 4, 3]),
         ("brackets(a, [1, 2], [1, 10, 100])", [1, 11, 111]),
         ("`a b` * 2", [14, 16, 18]),
-        ("a / b > 0.4", [1, 1, 1]),
+        ("a / b > 0.4", [1, 1, 0]),
+        ("a / b < 9 or a / b >= 9 or a / b != 9", [1, 1, 0]),
         ("(b - b) / b > 0", [0, 0, 0]),
+        ("a < 1e300 * 1e300", [1, 1, 1]),
+        ("5", [5, 5, 5]),
+        ("nation(1)", [3, 3, 3]),
+        ("highest(3) + brackets(3, [1], [1, 2])", [8, 8, 8]),
+        ("nation(c)", [12, 12, 12]),  # one number for all units
+        ("(a > 1) + (b > 1)", [1, 2, 1]),
+        ("-(a > 1) - (b > 1)", [-1, -2, -1]),
+        ("(a > 1) == (b > 1)", [0, 1, 0]),
     ],
 )
 def test_expressions_are_evaluated_unit_by_unit(text: str, expected: list[float]) -> None:
-    values = {"a": A, "b": B, "a b": A + 6}
-    np.testing.assert_allclose(np.broadcast_to(Expression.parse(text).of(values), 3), expected)
+    values = {"a": A, "b": B, "a b": A + 6, "c": np.array([4.0])}
+    np.testing.assert_allclose(Expression.parse(text).of(values), np.array(expected, dtype=float), strict=True)
     stacked = {name: np.stack([one, one]) for name, one in values.items()}
-    np.testing.assert_allclose(np.broadcast_to(Expression.parse(text).of(stacked), (2, 3)), [expected] * 2)
+    np.testing.assert_allclose(Expression.parse(text).of(stacked), np.array([expected] * 2, dtype=float), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "tie"),
+    [
+        ("u > {c} * (u + e)", 0),
+        ("{c} * (u + e) < u", 0),
+        ("u / (u + e) > {c}", 0),
+        ("u - {c} * (u + e) > 0", 0),
+        ("0 > ({c} * (u + e) - u) / (u + e)", 0),
+        ("u / (u + e) - {c} != 0", 0),
+        ("not u / (u + e) <= {c}", 0),
+        ("1 if u > {c} * (u + e) else 0", 0),
+        ("u >= {c} * (u + e)", 1),
+        ("u / (u + e) >= {c}", 1),
+        ("u / (u + e) == {c}", 1),
+    ],
+)
+def test_what_is_exactly_reached_is_equal(text: str, tie: int) -> None:
+    """57 of 100 is no more than .57, though 0.57 * 100 is 56.99999999999999; one more, or less, of a million is."""
+    for cutoff in range(1, 100):
+        u = np.array([cutoff, 17 * cutoff, 10_000 * cutoff, 10_000 * cutoff + 1, 10_000 * cutoff - 1], dtype=float)
+        everybody = np.array([100, 1_700, 1_000_000, 1_000_000, 1_000_000], dtype=float)
+        found = Expression.parse(text.format(c=cutoff / 100)).of({"u": u, "e": everybody - u})
+        np.testing.assert_array_equal(found[:3], tie, err_msg=str(cutoff))
+        near = {"!=": [1, 1], "==": [0, 0]}.get(next((sign for sign in ("!=", "==") if sign in text), ""), [1, 0])
+        np.testing.assert_array_equal(found[3:], near, err_msg=str(cutoff))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +109,16 @@ def test_expressions_are_evaluated_unit_by_unit(text: str, expected: list[float]
         "a; b",
         "a in b",
         "a is b",
+        "[1, 2]",
+        "a + [1, 2]",
+        "highest([1, 2])",
+        "brackets([1, 2], [1], [1, 2])",
+        "brackets(a, 10, [1, 2])",
+        "brackets(a, [10], a)",
+        "brackets(a, [10, a], [1, 2, 3])",
+        "brackets(a, [[10]], [1, 2])",
+        "1e400 * a",
+        "9" * 400,
         "+" * 5_000 + "a",
         "not " * 100 + "a",
         "(" * 300 + "a" + ")" * 300,
@@ -123,6 +169,24 @@ def test_a_fund_pays_between_floors_and_ceilings_and_pays_all() -> None:
     np.testing.assert_allclose(outcome(capped, found), [0.1, 0.1, 0.1])  # what nobody may have is not paid
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"eligible": "x > 1000"}, [0, 0, 0]),
+        ({"eligible": "x > 1000", "floor": "100"}, [0, 0, 0]),
+        ({"eligible": "x > 1000", "ceiling": "100"}, [0, 0, 0]),
+        ({"eligible": "x > 10", "floor": "300"}, [0, 0.3, 0.7]),
+        ({"eligible": "x > 10", "ceiling": "200"}, [0, 0.2, 0.2]),
+        ({"eligible": "x > 10", "floor": "900"}, [0, 0.5, 0.5]),  # floors beyond the total, in proportion
+        ({"eligible": "x > 10", "amount": "0"}, [0, 0.5, 0.5]),
+        ({"amount": "0"}, [1 / 3, 1 / 3, 1 / 3]),
+    ],
+)
+def test_a_fund_pays_nothing_to_those_that_are_not_eligible(arguments: dict[str, Any], expected: list[float]) -> None:
+    rule = td.Rule("fund", **{"amount": "x", "columns": {"total": np.array([1000.0])}, **arguments})
+    np.testing.assert_allclose(outcome(rule, counts({"x": [10, 20, 70]})), expected, atol=1e-12)
+
+
 @given(
     st.lists(st.integers(0, 1000), min_size=3, max_size=3),
     st.lists(st.integers(0, 200), min_size=3, max_size=3),
@@ -157,6 +221,34 @@ def test_areas_are_sums_of_leaves_and_need_no_level() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"figure": "x / y"}, [2, 0, 0]),
+        ({"figure": "1 / (x - x)"}, [0, 0, 0]),
+        ({"amount": "x / y + 0 * z"}, [1, 0, 0]),
+        ({"amount": "z", "floor": "2500 * x / y", "columns": {"total": np.array([10_000.0])}}, [0.5, 0.25, 0.25]),
+        ({"amount": "z", "ceiling": "1000 * x / y", "columns": {"total": np.array([10_000.0])}}, [0.2, 0, 0]),
+        ({"eligible": "x / y > 1"}, [1, 0, 0]),
+    ],
+)
+def test_a_quotient_with_a_base_of_0_counts_as_0(arguments: dict[str, Any], expected: list[float]) -> None:
+    found = counts({"x": [4, 3, 0], "y": [2, 0, 0], "z": [1, 1, 1]})
+    np.testing.assert_allclose(outcome(td.Rule("r", **arguments), found), expected)
+
+
+@pytest.mark.parametrize("figure", ["1", "highest(3)", "total", "nation(price)"])
+@pytest.mark.parametrize("areas", [None, Areas(("east", "west"), np.array([0, 1, 1]))])
+def test_a_figure_without_counts_is_a_number_for_every_unit(figure: str, areas: Areas | None) -> None:
+    units = 3 if areas is None else 2
+    columns = {"total": np.array([1.0]), "price": np.ones(units)}
+    rule = td.Rule("r", figure=figure, areas=areas, columns=columns)
+    expected = {"highest(3)": 3.0, "nation(price)": float(units)}.get(figure, 1.0)
+    table = td.simulate(counts({"x": [1, 2, 4]}), td.Plan(epsilon=1), ["gls"], 5, 1, rules=[rule], distances=False)
+    assert table.rules["gls", "r"]["truth"].tolist() == [expected] * units
+    assert table.rules["gls", "r"]["mean_absolute_error"].tolist() == [0.0] * units
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ({"name": "r"}, "give eligible"),
@@ -165,6 +257,7 @@ def test_areas_are_sums_of_leaves_and_need_no_level() -> None:
         ({"name": "r", "eligible": "x > 1", "floor": "3"}, "of an amount"),
         ({"name": "r", "amount": "x", "floor": "3"}, "needs a column .total."),
         ({"name": "r", "eligible": "x > y"}, "asks for 'y'"),
+        ({"name": "r", "figure": "p", "columns": {"p": B[:2]}}, "column 'p' has 2 numbers for 3 units"),
         ({"name": "r", "eligible": "s > 1", "sums": {"s": ("x", "z")}}, "names 'z'"),
         ({"name": "r", "eligible": "s > 1", "sums": {"s": ("x",)}, "columns": {"s": A}}, "a sum and a column"),
     ],

@@ -67,8 +67,14 @@ def test_variance_se_is_the_spread_of_variances() -> None:
 def test_one_replicate_has_no_variance() -> None:
     found = statistics(accumulated(np.ones((4, 1)), []), 1)
     np.testing.assert_array_equal(found["bias"], 1.0)
-    for name in ("variance", "variance_se", "bias_se", "mse_se"):
+    for name in ("variance", *(name for name in found if name.endswith("_se"))):
         assert np.isnan(found[name]).all(), name
+    assert np.isfinite(found["wasserstein"][1:]).all()
+    total = Accumulated.empty()
+    total.add_rule(("m", "r"), np.ones((1, 3)))
+    decided = rule_statistics(total.rules["m", "r"], 1)
+    for name, values in decided.items():
+        np.testing.assert_array_equal(values, np.nan if name.endswith("_se") else 1.0, err_msg=name)
 
 
 def test_constant_errors_have_no_spread() -> None:

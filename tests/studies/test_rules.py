@@ -70,6 +70,19 @@ def test_ratios_above_a_cutoff_at_an_inner_level(values: np.ndarray, cutoff: flo
             assert decision == float(workers > 0 and unemployed / workers > cutoff)
 
 
+def test_a_part_that_is_exactly_the_cutoff_is_not_above_it() -> None:
+    tree = Tree.from_family_sizes([[3]])
+    for cutoff in range(1, 100):
+        u = 10_000 * cutoff + np.array([0, 0, 1, -1])  # the first is the root
+        values = np.stack([1_000_000 - u, u]).astype(np.float64)
+        for rule in (
+            Threshold("unemployed", cutoff / 100, among=CELLS),
+            Threshold("unemployed", cutoff / (100 - cutoff), per=("employed",)),
+            Threshold("unemployed", 10_000 * cutoff),
+        ):
+            np.testing.assert_array_equal(rule.outcome(values, CELLS, tree), [0, 1, 0], err_msg=rule.label)
+
+
 def test_a_level_is_found_by_its_name() -> None:
     geography = counts_of([30, 2, 1, 0, 4], [[2], [2, 3]]).geography
     assert Level.of(geography, geography.levels[1]) == (geography.levels[1], 1)

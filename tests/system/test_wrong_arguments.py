@@ -34,6 +34,8 @@ def given(frame: pd.DataFrame, geography: td.Geography, counts: td.Counts) -> Gi
         (lambda g: td.margins(g["release"], g["measurements"]), "measurements: give Measurements, not Release"),
         (lambda g: td.region(g["estimate"], {"01": 1}), "measurements: give Measurements, not Estimate"),
         (lambda g: td.region(g["measurements"], {"01": 1}, before=1), "before: give Measurements, not int"),
+        (lambda g: td.simulate(g["measurements"], g["plan"], ["gls"], 2, 1), "counts: give Counts, not Measurements"),
+        (lambda g: td.simulate(g["counts"], g["counts"], ["gls"], 2, 1), "plan: give Plan, not Counts"),
         (lambda g: g["geography"].index_of("01001"), "geoids: give a list, .'01001'., and not the text '01001'"),
         (lambda g: td.Geography.from_geoids("01", widths={"state": 2}), "geoids: give a list"),
         (lambda g: td.Geography.from_table(g["frame"], levels="county"), "levels: give a list, .'county'."),

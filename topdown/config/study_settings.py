@@ -79,7 +79,7 @@ class RuleOptions(TomlSection):
     sums: dict[str, list[str]] = Field(default_factory=dict)
     """Names for sums of cells, for use in expressions."""
     floor: str | dict[str, Any] = ""
-    """The least that a unit is paid: an expression, or { column = "prior", share = 0.85 }."""
+    """The least that an eligible unit is paid: an expression, or { column = "prior", share = 0.85 }."""
     ceiling: str = ""
     """The most that a unit is paid, as an expression."""
     total: float | None = Field(default=None, gt=0, allow_inf_nan=False)

@@ -161,9 +161,10 @@ def error_statistics(
 ) -> dict[str, FloatArray]:
     """The statistics (rows,) of `errors_table.STATISTICS` with their Monte Carlo standard errors.
 
-    The variance has divisor R - 1 (NaN for one replicate); its standard error is sqrt((m4 - (R - 3)/(R - 1) m2^2) / R)
-    with central moments m2, m4; those of the other means are sqrt(sample variance / R). ``laws``: by level and cell,
-    those that residuals are compared with; or normal laws, of the standard ``deviation`` (rows,) of each row.
+    The variance has divisor R - 1; its standard error is sqrt((m4 - (R - 3)/(R - 1) m2^2) / R) with central moments m2,
+    m4; those of the other means are sqrt(sample variance / R). The variance and all standard errors are NaN for one
+    replicate. ``laws``: by level and cell, those that residuals are compared with; or normal laws, of the standard
+    ``deviation`` (rows,) of each row.
     """
     r = float(replicates)
     first, second, third, fourth = total.powers[label] / r
@@ -183,7 +184,7 @@ def error_statistics(
         "mse": second,
         "mse_se": np.sqrt(np.maximum(fourth - second**2, 0.0) / max(r - 1, 1)) if many else np.full(rows, np.nan),
         "zeros": zeros,
-        "zeros_se": np.sqrt(zeros * (1.0 - zeros) / r),
+        "zeros_se": np.sqrt(zeros * (1.0 - zeros) / r) if many else np.full(rows, np.nan),
     }
     names = ("wasserstein", "wasserstein_se", "wasserstein_floor", "wasserstein_corrected")
     found |= {name: np.full(rows, np.nan) for name in names}
@@ -272,13 +273,14 @@ def _mean(first: FloatArray, second: FloatArray, replicates: int) -> tuple[Float
 
 
 def rule_statistics(sums: RuleSums, replicates: int) -> dict[str, FloatArray]:
-    """Means over replicates of a rule's error and absolute error by unit, with Monte Carlo standard errors."""
-    r = float(replicates)
-    mean, square, absolute = sums.error / r, sums.square / r, sums.absolute / r
-    divisor = max(r - 1, 1.0)
+    """Means over replicates of a rule's error and absolute error by unit, with Monte Carlo standard errors (NaN for one
+    replicate).
+    """
+    mean, error = _mean(sums.error, sums.square, replicates)
+    absolute, of_absolute = _mean(sums.absolute, sums.square, replicates)
     return {
         "mean_error": mean,
-        "mean_error_se": np.sqrt(np.maximum(square - mean**2, 0.0) / divisor),
+        "mean_error_se": error,
         "mean_absolute_error": absolute,
-        "mean_absolute_error_se": np.sqrt(np.maximum(square - absolute**2, 0.0) / divisor),
+        "mean_absolute_error_se": of_absolute,
     }

@@ -158,7 +158,7 @@ class Distances:
     a sample of this size that comes from ``law`` itself. ``corrected``: without that floor: one half of the replicates
     determines which cdf is larger, the other half by how much, and vice versa; 0 on average where there is no distance.
     On average ``corrected`` is never above the distance and ``plain`` never below it; both are close to it where it is
-    far above the floor. ``standard_error``: of ``plain``, by its influence function.
+    far above the floor. ``standard_error``: of ``plain``, by its influence function; NaN for one replicate.
 
     Within a bin in which the cdfs cross, both read a linear difference. Against the exact distance of a projected
     geometric law from the noise that is at most 1.1 % too little, from the continuous Laplace law 3.5 %; whole-number
@@ -237,5 +237,5 @@ def distances(first: Histogram, second: Histogram, law: Law) -> Distances:
         plain=_paired(whole, whole, width),
         floor=np.sqrt(2.0 / (np.pi * replicates)) * floor_integral(law),
         corrected=(_paired(one, other, width) + _paired(other, one, width)) / 2.0,
-        standard_error=np.sqrt(variance / replicates),
+        standard_error=np.where(total > 1, np.sqrt(variance / replicates), np.nan),
     )

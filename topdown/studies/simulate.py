@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, require_room
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, require_type
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.machine.interrupts import held_back
@@ -84,9 +84,9 @@ def simulate(
 
     Where the counts are of a spine, the errors are of the published units, and of areas (`ErrorTable.areas`).
     Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
-    were declared public. Raises `ConfigError` for an unknown method, query or reference, a method that
-    has no solver of what is measured, or no replicates;
-    `BudgetError` and `CountsError` where `measure` refuses the plan or the counts.
+    were declared public. Raises `ConfigError` for an argument of another type, an unknown method, query or reference, a
+    method that has no solver of what is measured, or no replicates; `BudgetError` and `CountsError` where `measure`
+    refuses the plan or the counts.
 
     Args:
         counts: the true counts.
@@ -119,6 +119,8 @@ def simulate(
         raise ConfigError(f"unknown reference {shown(reference)}: give {' or '.join(map(repr, REFERENCES))}")
     if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
         raise ConfigError(f"replicates is {shown(replicates)}; give a whole number of 1 or more")
+    require_type(Counts, counts, "counts")
+    require_type(Plan, plan, "plan")
     # Refuse what `measure` would refuse.
     plan = measurable(plan, counts.geography.levels, counts.schema)
     require_room(counts, plan)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, IntArray, Tree
@@ -45,9 +46,10 @@ class Rule:
     It has exactly one of these: ``eligible`` alone, ``amount`` (with or without ``eligible``), or ``figure``. All of
     them are expressions (`expressions.Expression`).
 
-    A fund pays every unit max(floor, min(ceiling, lambda amount)), where ``floor`` and ``ceiling`` are expressions or
-    left out, and lambda is such that the whole fund is paid; a unit that is not eligible is paid its floor, if it has
-    one. Shares of the fund are reported. Where no unit has an amount the fund is shared equally.
+    A fund pays every eligible unit max(floor, min(ceiling, lambda amount)), where ``floor`` and ``ceiling`` are
+    expressions or left out, and lambda is such that the whole fund is paid; a unit that is not eligible is paid
+    nothing. Shares of the fund are reported. Where no eligible unit has an amount, and there is no floor or ceiling,
+    they share the fund equally.
 
     A subclass may compute ``outcome`` in its own way. Raises `ConfigError` for none or two of the three, a floor or a
     ceiling without an amount, and expressions that are not understood.
@@ -59,9 +61,9 @@ class Rule:
         figure: a number for every unit.
         level: whose units, the leaves where it is None; or ``areas``.
         areas: what the rule decides for, in the place of units of a level: sums of leaves.
-        columns: exact and public numbers (units,) by name, such as prices or what was paid before.
+        columns: exact and public numbers by name, (units,) or one for all, such as prices or what was paid before.
         sums: names for sums of cells.
-        floor: the least that a unit is paid from the fund.
+        floor: the least that an eligible unit is paid from the fund.
         ceiling: the most that a unit is paid from the fund.
 
     Source: the rules of Pujol and others, "Fair Decision Making Using Privacy-Protected Data" (2020); hold harmless
@@ -119,7 +121,8 @@ class Rule:
         return tree.leaves if self.level is None else tree.level(self.level.number)
 
     def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
-        """(..., units): 1 or 0, the share of the fund, or the figure (NaN, where there is none, as 0).
+        """(..., units): 1 or 0, the share of the fund, or the figure. What is no number, such as a quotient with a base
+        of 0, counts as 0.
 
         Args:
             values: (..., cells, nodes) counts, true or estimated.
@@ -128,17 +131,16 @@ class Rule:
         """
         known = self.known(values, cells, tree)
         if self.figure:
-            return np.nan_to_num(self._parsed["figure"].of(known), nan=0.0, posinf=0.0, neginf=0.0)
+            return self._numbers("figure", known)
         units = next(iter(known.values())).shape
-        chosen = self._parsed["eligible"].of(known) > 0 if self.eligible else np.ones(units, dtype=bool)
+        chosen = np.broadcast_to(self._parsed["eligible"].of(known) > 0 if self.eligible else True, units)
         if not self.amount:
-            return np.broadcast_to(chosen, units).astype(np.float64)
-        asked = np.where(chosen, np.nan_to_num(self._parsed["amount"].of(known), nan=0.0, posinf=0.0, neginf=0.0), 0.0)
-        asked = np.maximum(np.broadcast_to(asked, units), 0.0)
+            return chosen.astype(np.float64)
+        asked = np.maximum(np.where(chosen, self._numbers("amount", known), 0.0), 0.0)
         if not (self.floor or self.ceiling):
-            return _shares(asked)
-        low = np.broadcast_to(self._parsed["floor"].of(known), units) if self.floor else np.zeros(units)
-        high = np.broadcast_to(self._parsed["ceiling"].of(known), units) if self.ceiling else np.full(units, np.inf)
+            return _shares(asked, chosen)
+        low = np.where(chosen, self._numbers("floor", known), 0.0) if self.floor else np.zeros(units)
+        high = self._numbers("ceiling", known, infinite=np.inf) if self.ceiling else np.full(units, np.inf)
         return _between(asked, low, high, self.total)
 
     @property
@@ -173,7 +175,19 @@ class Rule:
                     f"rule {shown(self.name)}: sum {shown(name)} names {shown(unknown[0])}; there are {listed(cells)}"
                 )
             known[name] = np.sum([known[part] for part in parts], axis=0)
-        return known | {name: np.asarray(column, dtype=np.float64) for name, column in self.columns.items()}
+        columns = {name: np.asarray(column, dtype=np.float64) for name, column in self.columns.items()}
+        n_units = units.shape[-1]
+        for name, column in columns.items():
+            if column.shape not in ((n_units,), (1,), ()):
+                raise ConfigError(
+                    f"rule {shown(self.name)}: column {shown(name)} has {column.size:,} numbers for {n_units:,} units; "
+                    "give one for each, or one for all"
+                )
+        return known | columns
+
+    def _numbers(self, name: str, known: Mapping[str, FloatArray], infinite: float = 0.0) -> FloatArray:
+        """The values (..., units) of its expression ``name``, with 0 for NaN, and ``infinite`` where they are that."""
+        return np.nan_to_num(self._parsed[name].of(known), nan=0.0, posinf=infinite, neginf=0.0)
 
     @cached_property
     def _parsed(self) -> dict[str, Expression]:
@@ -181,12 +195,12 @@ class Rule:
         return {name: Expression.parse(text) for name, text in texts.items() if text}
 
 
-def _shares(asked: FloatArray) -> FloatArray:
-    """``asked`` (..., units) divided by their sum; equal shares where that is 0."""
-    total = asked.sum(axis=-1, keepdims=True)
-    equal = np.full_like(asked, 1.0 / asked.shape[-1])
-    np.divide(asked, total, out=equal, where=total > 0)
-    return equal
+def _shares(asked: FloatArray, chosen: npt.NDArray[np.bool_]) -> FloatArray:
+    """``asked`` (..., units) divided by their sum; where that is 0 equal shares of the ``chosen`` units, if there are
+    any."""
+    weights = np.where(asked.any(axis=-1, keepdims=True), asked, chosen)
+    total = weights.sum(axis=-1, keepdims=True)
+    return np.asarray(np.divide(weights, total, out=np.zeros_like(asked), where=total > 0))
 
 
 def _between(asked: FloatArray, low: FloatArray, high: FloatArray, total: float) -> FloatArray:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,20 @@ _LONGEST = 4_000
 
 _DEEPEST = 60
 """The most nested operations."""
+
+_TIE = 1e-12
+"""Numbers are equal where they differ by no more than this part of what they are computed from; rounding to float64
+makes less of a difference."""
+
+
+def apart(value: Any, other: Any, size: Any) -> FloatArray:
+    """``value`` - ``other``, and 0 where that is no more than the rounding of numbers as large as ``size``: 0.57 * 100
+    is 57. Every comparison of a decision is of this difference with 0.
+    """
+    difference = np.asarray(np.subtract(value, other, dtype=np.float64))
+    room = _TIE * np.minimum(size, np.finfo(np.float64).max)  # an infinite one is not equal to others
+    difference[np.abs(difference) <= room] = 0.0
+    return difference
 
 
 def _over_units(reduce: Callable[..., Any]) -> Callable[[FloatArray], FloatArray]:
@@ -58,11 +73,17 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., FloatArray]]] = {
 """Name -> how many arguments, and the function. The first four are over all units that are decided for: their sum
 (``nation``), their mean, the highest and the lowest of them. ``brackets(x, [limits], [weights])``: `_brackets`."""
 
+
+def _quotient(value: Any, base: Any, dtype: Any) -> FloatArray:
+    """``value`` / ``base``, and NaN where that is 0."""
+    return np.asarray(np.divide(value, np.where(np.equal(base, 0.0), np.nan, base), dtype=dtype))
+
+
 _ARITHMETIC: Mapping[type[ast.operator], Callable[..., Any]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
     ast.Mult: np.multiply,
-    ast.Div: np.divide,
+    ast.Div: _quotient,
 }
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[..., Any]] = {
     ast.Lt: np.less,
@@ -70,7 +91,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[..., Any]] = {
     ast.Gt: np.greater,
     ast.GtE: np.greater_equal,
     ast.Eq: np.equal,
-    ast.NotEq: np.not_equal,
+    ast.NotEq: lambda difference, zero: np.abs(difference) > zero,  # false for NaN
 }
 
 
@@ -107,14 +128,18 @@ class Expression:
         return cls(text, tuple(found), tree, named)
 
     def of(self, values: Mapping[str, FloatArray]) -> FloatArray:
-        """Its value for every unit. ``values``: by name, arrays (..., units). A division by 0 gives NaN or infinity;
-        comparisons with NaN are false. Raises `ConfigError` for an unknown name.
+        """Its value (..., units) for every unit. A division by 0 gives NaN; comparisons with NaN are false. Raises
+        `ConfigError` for an unknown name.
+
+        Args:
+            values: by name, arrays (..., units), or of one number for all units.
         """
         for name in self.names:
             if name not in values:
                 raise ConfigError(f"expression {shown(self.text)} asks for {shown(name)}; there are {listed(values)}")
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(self._value(self._tree, values), dtype=np.float64)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            value = np.asarray(self._value(self._tree, values), dtype=np.float64)
+        return np.broadcast_to(value, _units(values))
 
     def _value(self, node: ast.expr, values: Mapping[str, FloatArray]) -> Any:
         def of(one: ast.expr) -> Any:
@@ -129,23 +154,57 @@ class Expression:
                 return np.array([of(one) for one in node.elts])
             case ast.UnaryOp():
                 operand = of(node.operand)
-                return ~np.asarray(operand, dtype=bool) if isinstance(node.op, ast.Not) else -operand
+                if isinstance(node.op, ast.Not):
+                    return ~np.asarray(operand, dtype=bool)
+                return np.negative(operand, dtype=np.float64)
             case ast.BinOp():
-                return _ARITHMETIC[type(node.op)](of(node.left), of(node.right))
+                return _ARITHMETIC[type(node.op)](of(node.left), of(node.right), dtype=np.float64)
             case ast.BoolOp():
                 combine = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
                 return combine.reduce(
                     [np.asarray(one, dtype=bool) for one in np.broadcast_arrays(*map(of, node.values))]
                 )
             case ast.Compare():
-                sides = [of(one) for one in (node.left, *node.comparators)]
-                held = [_COMPARISONS[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False)]
+                sides = [(of(one), self._size(one, values)) for one in (node.left, *node.comparators)]
+                held = [
+                    _COMPARISONS[type(op)](apart(a, b, p + q), 0.0)
+                    for op, (a, p), (b, q) in zip(node.ops, sides, sides[1:], strict=False)
+                ]
                 return np.logical_and.reduce(np.broadcast_arrays(*held))
             case ast.IfExp():
                 return np.where(of(node.test), of(node.body), of(node.orelse))
-            case ast.Call(func=ast.Name(id=name)):
-                return FUNCTIONS[name][1](*map(of, node.args))
+            case ast.Call(func=ast.Name(id=name), args=[first, *others]):
+                return FUNCTIONS[name][1](np.broadcast_to(of(first), _units(values)), *map(of, others))
         raise AssertionError(node)  # parse() lets nothing else through
+
+    def _size(self, node: ast.expr, values: Mapping[str, FloatArray]) -> Any:
+        """How large the numbers are whose rounding is in the value of ``node``: of a - b as of a + b, since nothing but
+        their rounding may be left."""
+        match node:
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+                return self._size(left, values) + self._size(right, values)
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return self._size(left, values) * self._size(right, values)
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return self._size(left, values) / np.abs(self._value(right, values))
+        return np.abs(self._value(node, values), dtype=np.float64)
+
+
+def _units(values: Mapping[str, FloatArray]) -> tuple[int, ...]:
+    """The shape (..., units) of what ``values`` are for."""
+    return np.broadcast_shapes(*(np.shape(one) for one in values.values()))
+
+
+def _numbers(lists: Sequence[ast.expr], text: str) -> list[ast.expr]:
+    """The numbers in ``lists``, the limits and the weights of brackets(). Raises `ConfigError` for anything else."""
+    found = [one for several in lists if isinstance(several, ast.List) for one in several.elts]
+    named = any(isinstance(part, ast.Name) for one in found for part in ast.walk(one))
+    if named or not all(isinstance(one, ast.List) for one in lists):
+        raise ConfigError(
+            f"expression {shown(text)}: the limits and the weights of brackets() are lists of numbers, such as "
+            "brackets(x, [10, 20], [1, 2, 3])"
+        )
+    return found
 
 
 def _require_known(node: ast.expr, text: str, named: Mapping[str, str], found: dict[str, None], deep: int) -> None:
@@ -156,6 +215,10 @@ def _require_known(node: ast.expr, text: str, named: Mapping[str, str], found: d
     match node:
         case ast.Constant(value=value) if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"expression {shown(text)} has {shown(str(value))}, which is no number and no name")
+        case ast.Constant(value=int() | float() as value) if not abs(value) <= sys.float_info.max:
+            raise ConfigError(
+                f"expression {shown(text)} has a number that is too large to compute with; give numbers up to 1e308"
+            )
         case ast.Constant():
             pass
         case ast.Name(id=name):
@@ -170,12 +233,15 @@ def _require_known(node: ast.expr, text: str, named: Mapping[str, str], found: d
             parts = [left, *others]
         case ast.IfExp(test=test, body=body, orelse=orelse):
             parts = [test, body, orelse]
-        case ast.List(elts=several):
-            parts = several
+        case ast.List():
+            raise ConfigError(
+                f"expression {shown(text)} has the list {shown(ast.unparse(node))}; only brackets(x, [limits], "
+                "[weights]) takes lists"
+            )
         case ast.Call(func=ast.Name(id=name), args=several, keywords=[]) if name in FUNCTIONS:
             if len(several) != FUNCTIONS[name][0]:
                 raise ConfigError(f"expression {shown(text)}: {name}() takes {FUNCTIONS[name][0]} values")
-            parts = several
+            parts = several[:1] + _numbers(several[1:], text) if name == "brackets" else several
         case ast.Call():
             raise ConfigError(f"expression {shown(text)} calls an unknown function; there are {listed(FUNCTIONS)}")
         case _:

@@ -193,7 +193,7 @@ def preset_rules(preset: str, name: str = "", **given: Any) -> list[Rule]:
         arguments = {**one, **given}
         columns = given.get("columns", {})
         if "amount" in one and "prior" in columns and "total" in columns:
-            arguments.setdefault("floor", f"({_HARMLESS}) if {one['eligible']} else 0")
+            arguments.setdefault("floor", _HARMLESS)
         if name:
             arguments["name"] = f"{name}: {one['name']}" if len(found.rules) > 1 else name
         rules.append(found.kind(**arguments))

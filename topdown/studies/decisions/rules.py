@@ -12,6 +12,7 @@ import numpy as np
 from topdown.errors import ConfigError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, Tree
+from topdown.studies.decisions.expressions import apart
 from topdown.studies.unit_groups import Groups
 from topdown.wording import joined, listed, shown, unquoted
 
@@ -101,7 +102,7 @@ class Threshold:
     """Whether a unit's count of ``cell`` is above ``cutoff``: 1 or 0.
 
     With ``among`` or ``per``, whether its part of a sum, or its ratio to one, is above ``cutoff``. A part or ratio
-    whose sum is 0 is not above any cutoff.
+    whose sum is 0 is not above any cutoff. What is exactly the cutoff is not above it, however it is rounded.
 
     Args:
         cell: whose count it is.
@@ -166,7 +167,7 @@ class Threshold:
             tree: of the units.
         """
         count, base = self._parts(values, cells, tree)
-        return np.asarray((base > 0) & (count > self.cutoff * base), dtype=np.float64)
+        return np.asarray((base > 0) & (apart(count, self.cutoff * base, np.abs(count)) > 0), dtype=np.float64)
 
     def compared(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
         """What is compared with the cutoff, (..., units): the count, its part or its ratio; NaN where the sum is 0.

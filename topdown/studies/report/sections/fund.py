@@ -19,7 +19,8 @@ from topdown.studies.report.verdicts import ON_AMOUNTS, with_verdicts
 
 
 def fund_numbers(results: StudyResults) -> Summary:
-    """``funds``: of every fund what each method moves, and by group what its units are due and what they are paid."""
+    """``funds``: of every fund what each method moves, and by group what its units are due and what they are paid; a
+    fund above the leaves has no groups."""
     return {"funds": [_fund(results, rule) for rule in results.funds]}
 
 
@@ -35,14 +36,16 @@ def _fund(results: StudyResults, rule: str) -> dict[str, Any]:
             | {f"extreme_{name}": extreme[name] for name in ("geoid", "name", "amount", "bias", "bias_se")}
         )
         found = _groups(table, method, rule, results.groupings)
-        groups.append(with_verdicts(found, table.replicates, ON_AMOUNTS, results.tolerance, 1e-6))
+        if found:
+            whole = pd.concat(found, ignore_index=True)
+            groups += rows_of(with_verdicts(whole, table.replicates, ON_AMOUNTS, results.tolerance, 1e-6))
     units = len(table.rule_units(rule)[0])
-    return {"rule": rule, "units": units, "moved": moved, "groups": rows_of(pd.concat(groups, ignore_index=True))}
+    return {"rule": rule, "units": units, "moved": moved, "groups": groups}
 
 
-def _groups(table: ErrorTable, method: str, rule: str, groupings: Groupings) -> pd.DataFrame:
-    """Errors of amounts by group, and, where units are not weighted, the groups' totals: ``due``, ``paid`` and
-    ``paid_se``.
+def _groups(table: ErrorTable, method: str, rule: str, groupings: Groupings) -> list[pd.DataFrame]:
+    """Errors of amounts by group, a frame per grouping, and, where units are not weighted, the groups' totals: ``due``,
+    ``paid`` and ``paid_se``. None for a fund above the leaves.
     """
     frames = []
     for frame in grouped_decisions(table, method, rule, groupings, fairness.PER_MILLION):
@@ -50,7 +53,7 @@ def _groups(table: ErrorTable, method: str, rule: str, groupings: Groupings) -> 
         units = frame["units"].where(pd.Series(alike, frame.index))
         due = units * frame["mean_truth"]
         frames.append(frame.assign(due=due, paid=due + units * frame["bias"], paid_se=units * frame["bias_se"]))
-    return pd.concat(frames, ignore_index=True)
+    return frames
 
 
 def fund_bias_by_group(summary: Summary) -> alt.TopLevelMixin | None:
