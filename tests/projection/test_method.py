@@ -26,6 +26,7 @@ from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import KeyedSource
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.input.reading import read_input
 from topdown.pipeline.parts import array_steps
 from topdown.pipeline.study import study
 from topdown.projection.check import cross_checks
@@ -335,28 +336,62 @@ def test_a_study_follows_a_methods_own_solvers(own: Method) -> None:
 # -- from the root down, without the root ------------------------------------------------------------------------------
 
 
+NOT_MEASURED = [(0,), (0, 1), (0, 1, 2)]
+
+
+@pytest.mark.parametrize("unmeasured", NOT_MEASURED)
 @pytest.mark.parametrize("nonnegative", [True, False])
-def test_top_down_is_refused_where_the_root_is_not_measured(counts: td.Counts, nonnegative: bool) -> None:
+@pytest.mark.parametrize("engine", ["tree", "cvxpy"])
+def test_top_down_takes_from_below_what_the_root_has(
+    counts: td.Counts, unmeasured: tuple[int, ...], nonnegative: bool, engine: str
+) -> None:
     units = counts.geography
-    values, variance = np.arange(1.0, 1 + units.n_nodes), np.where(np.arange(units.n_nodes) > 0, 1.0, np.inf)
+    values = np.array([np.nan, np.nan, np.nan, 10.0, -4.0, 7.0])
+    values[1:3] = np.where(np.isin([1, 2], unmeasured), np.nan, [5.0, 8.0])
+    variance = np.where(np.isin(np.arange(6), unmeasured), np.inf, 2.0)
     measurements = td.Measurements.from_arrays(units, values, variance)
-    with pytest.raises(ConfigError, match=r"nation 'US' is not measured, and method 'top-down' .* take 'gls-top-down'"):
+    found = td.project(measurements, "top-down", nonnegative=nonnegative, engine=engine)
+    leaves = np.maximum(values[3:], 0) if nonnegative else values[3:]
+    states = np.where(np.isnan(values[1:3]), [leaves[:2].sum(), leaves[2]], values[1:3])
+    np.testing.assert_allclose(found.values[:3, 0], [states.sum(), *states], atol=1e-6)
+    assert found.variance is None
+    # Families whose parent is measured keep their program.
+    stated = np.where(np.arange(6) < 3, np.concatenate([[states.sum()], states, np.zeros(3)]), values)
+    alone = td.project(td.Measurements.from_arrays(units, stated, 2.0), nonnegative=nonnegative)
+    np.testing.assert_allclose(found.values, alone.values, atol=1e-6)
+
+
+@pytest.mark.parametrize("nonnegative", [True, False])
+def test_top_down_of_several_queries_is_refused_where_the_root_is_not_measured(nonnegative: bool) -> None:
+    units = td.Geography.from_edges(["a", "b"], ["r", "r"], levels=["nation", "state"])
+    schema = td.Schema.from_mapping({"sex": ["f", "m"]})
+    below = {("state", "total"): ([[3], [5]], 1.0), ("state", "sex"): ([[1, 2], [3, 2]], 1.0)}
+    measurements = td.Measurements.from_answers(units, schema, below)
+    with pytest.raises(ConfigError, match=r"nation 'r' is not measured, and method 'top-down' .* take 'gls-top-down'"):
         td.project(measurements, "top-down", nonnegative=nonnegative)
-    assert td.project(measurements, "gls-top-down").values[0, 0] > 0
-    exact = np.where(np.arange(units.n_nodes) > 2, 0.0, np.inf)
-    assert td.project(td.Measurements.from_arrays(units, values, exact)).values[0, 0] == values[3:].sum()
+    assert td.project(measurements, "gls-top-down").values[0].sum() == pytest.approx(8)
+    exact = {("state", "total"): ([[3], [5]], 0.0), ("state", "sex"): ([[1, 2], [3, 2]], 1.0)}
+    found = td.project(td.Measurements.from_answers(units, schema, exact), "top-down", nonnegative=nonnegative)
+    assert found.values[0].sum() == pytest.approx(8)
 
 
-def test_top_down_is_refused_where_the_root_has_no_share(toy_run: Path, topdown: Command, counts: td.Counts) -> None:
-    text = toy_run.read_text()
-    shares = 'shares = { nation = 0, state = "1/2", county = "1/2" }'
-    toy_run.write_text(re.sub("shares = .*", shares, text) + '\n[projection]\nmethod = "top-down"\n')
+def test_top_down_of_several_queries_is_refused_where_the_root_has_no_share(toy_run: Path, topdown: Command) -> None:
+    shares = "shares = { nation = 0, state = { age = 0.5 }, county = { total = 0.2, age = 0.3 } }"
+    toy_run.write_text(re.sub("shares = .*", shares, SEVERAL_TOML) + '[projection]\nmethod = "top-down"\n')
     for command in ("check", "run"):
         done = topdown(command, toy_run)
         assert done.returncode == 2
         assert "level 'nation' has no share of the budget, and method 'top-down' goes from the root down" in done.stderr
     assert not list(toy_run.parent.glob("**/public"))
-    plan = td.Plan("geometric", epsilon=1, shares={"nation": 0, "state": "1/2", "county": "1/2"})
+    counts = read_input(load_config(toy_run))[1]
+    plan = load_config(toy_run).plan()
     with pytest.raises(ConfigError, match="level 'nation' has no share"):
         td.simulate(counts, plan, ["gls", "top-down"], 2, seed=1)
     td.simulate(counts, plan, ["gls", "gls-top-down"], 2, seed=1)
+
+
+def test_a_study_takes_from_below_what_the_root_has(counts: td.Counts) -> None:
+    plan = td.Plan("geometric", epsilon=1, shares={"nation": 0, "state": "1/2", "county": "1/2"})
+    study = td.simulate(counts, plan, ["gls", "top-down", "top-down/equality"], 2000, seed=1)
+    assert abs(study["top-down/equality", "bias"][0]).max() < 1
+    assert abs(study["top-down", "bias"][0]).max() < 3

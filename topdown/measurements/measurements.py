@@ -128,7 +128,8 @@ class Measurements(ArrowTable):
                 node; 0 = exact, inf = not measured.
         """
         found: dict[tuple[str, str], Answers] = {}
-        for (level, text), (values, variance) in answers.items():
+        for key, (values, variance) in answers.items():
+            level, text = _level_and_query(key)
             require_known(level, geography.levels, "level")
             query = Query.parse(text, schema)
             query.require_labels()
@@ -254,7 +255,7 @@ class Measurements(ArrowTable):
         return replace(self, others=others)
 
     def __getitem__(self, key: tuple[str, str]) -> Measurement:
-        level, text = key
+        level, text = _level_and_query(key)
         try:
             query = Query.parse(text, self.schema)
             one = self.at(level)[query]
@@ -326,6 +327,13 @@ def none_measured(shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:
     return np.broadcast_to(np.zeros((), kind), shape)
 
 
+def _level_and_query(key: tuple[str, str]) -> tuple[str, str]:
+    """``key``, which must be the names of a level and of a query. Raises `ConfigError`."""
+    if not (isinstance(key, tuple) and len(key) == 2):
+        raise ConfigError(f"{shown(key)}: name a level and a query, such as ('county', 'total')")
+    return key
+
+
 def _answers(geography: Geography, level: str, query: Query, values: Any, variance: Any) -> Answers:
     """One entry of `Measurements.from_answers`, checked."""
     nodes = geography.level_slice(level)
@@ -336,6 +344,8 @@ def _answers(geography: Geography, level: str, query: Query, values: Any, varian
     if array.shape != shape or array.dtype.kind not in "iuf":
         raise DataError(f"{what}: values have shape {np.shape(values)} and dtype {array.dtype}; give numbers {shape}")
     spread = np.asarray(variance, dtype=np.float64)
+    if spread.shape == shape and (spread == spread[:, :1]).all():  # as `Measurement.variance` has them
+        spread = spread[:, 0]
     if spread.shape not in ((), (shape[0],), (shape[0], 1)):
         raise DataError(f"{what}: variance has shape {spread.shape}; give one number, or one per node ({shape[0]},)")
     spread = np.array(np.broadcast_to(spread.reshape(-1) if spread.ndim else spread, shape[:1]))

@@ -44,12 +44,19 @@ class Source(Protocol):
         ...
 
 
+def require_source(source: Source) -> None:
+    """Refuse what has no random bytes, such as a bare seed. Raises `ConfigError`."""
+    if not hasattr(source, "read"):
+        raise ConfigError(f"source {source!r}: give SecureSource() for a release or SeededSource(seed) for a study")
+
+
 def read_exactly(source: Source, nbytes: int) -> bytes:
     """The next ``nbytes`` bytes of ``source``; everything that draws reads through here.
 
     Raises `ConfigError` for a source that returns another number of bytes: numpy would spread one word over many draws,
     which would all get the same noise.
     """
+    require_source(source)
     data = source.read(nbytes)
     if not isinstance(data, bytes) or len(data) != nbytes:
         got = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from topdown.errors import ConfigError
 from topdown.noise.exact.threshold_tables import DRAWS_PER_CHUNK, announce
 from topdown.noise.exact_numbers import LARGEST_WHOLE
-from topdown.noise.randomness import Source
+from topdown.noise.randomness import Source, require_source
 
 Size: TypeAlias = int | Sequence[int]
 
 
 def sample_shape(size: Size, source: Source) -> tuple[int, ...]:
     """``size`` as a shape; raises `ConfigError` for what is not a shape, and for a ``source`` without random bytes."""
-    if not hasattr(source, "read"):
-        raise ConfigError(f"source {source!r}: give SecureSource() for a release or SeededSource(seed) for a study")
+    require_source(source)
     try:
         shape = tuple(operator.index(n) for n in size) if isinstance(size, Sequence) else (operator.index(size),)
     except TypeError:

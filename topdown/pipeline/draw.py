@@ -385,7 +385,7 @@ def _require_order(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None
 def _require_root(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
     """Refuse a plan that does not measure the root where a method needs it, before any noise is drawn."""
     for label in [*config.all_methods, config.projection.method]:
-        StudiedMethod.parse(label).require_root(plan, levels)
+        StudiedMethod.parse(label).require_root(plan, levels, several=config.by_family)
 
 
 def charged_to(config: RunConfig) -> Charged | None:

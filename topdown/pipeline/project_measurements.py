@@ -58,7 +58,8 @@ def project_measurements(
     by_family = bool(measurements.others) or source.limits is not None
     method = method_named(config.projection.method)
     method.require(several=by_family, nonnegative=True)
-    method.require_root_measured(measurements)
+    if by_family:
+        method.require_root_measured(measurements)
     none = no_margins(measurements)
     require_exportable(config, measurements.geography, measurements.schema, none)
     if config.output.replicates and none is not None:

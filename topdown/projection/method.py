@@ -100,7 +100,7 @@ class CellSolver:
 
     solve: Callable[[Problem], FloatArray]
     residuals: Callable[[Problem, FloatArray, float], Iterable[Residuals]]
-    variance: Callable[[FloatArray, Tree], FloatArray] | None
+    variance: Callable[[FloatArray, Tree], FloatArray | None] | None
     program: Callable[[Problem], Program[Problem]] | None
 
 
@@ -138,9 +138,9 @@ class Method:
     """A projection method: a solver of every shape of workload that it takes, and None of those that it refuses.
 
     ``words``: what it solves. ``nonnegative``: whether it has x >= 0. ``upward``: whether measurements below a node are
-    used for its estimate. ``from_root``: whether nothing but the root's own measurements, and exact answers, says what
-    the root has. ``cells``: its solver where the cells alone are measured; ``histograms``: of several queries
-    without x >= 0; ``families``: of several queries, or of answers within limits, with x >= 0.
+    used for its estimate. ``from_root``: whether, of several queries, nothing but the root's own measurements, and
+    exact answers, says what the root has. ``cells``: its solver where the cells alone are measured; ``histograms``: of
+    several queries without x >= 0; ``families``: of several queries, or of answers within limits, with x >= 0.
     """
 
     name: str
@@ -157,18 +157,18 @@ class Method:
         """Whether it can make some queries non-negative before others."""
         return self.families is not None and self.families.check_pass is not None
 
-    def require_root(self, plan: Plan, levels: Sequence[str]) -> None:
-        """Raise `ConfigError` where it would start from nothing: a ``plan`` that does not measure the root, of the
-        first of ``levels``.
+    def require_root(self, plan: Plan, levels: Sequence[str], *, several: bool) -> None:
+        """Raise `ConfigError` where it would start from nothing: a ``plan`` of ``several`` queries that does not
+        measure the root, of the first of ``levels``.
         """
-        if self.from_root and not (plan.queries(levels[0]) or plan.invariants or plan.exact_queries):
+        if self.from_root and several and not (plan.queries(levels[0]) or plan.invariants or plan.exact_queries):
             raise ConfigError(
                 f"level {shown(levels[0])} has no share of the budget, and method {self.name!r} goes from the root "
                 f"down: {self._remedy()}"
             )
 
     def require_root_measured(self, measurements: Measurements) -> None:
-        """As `require_root`, for ``measurements`` that may be of no plan."""
+        """As `require_root`, for ``measurements`` of several queries that may be of no plan."""
         geography = measurements.geography
         at_root, exact = measurements.at(geography.levels[0]), False
         made = [np.isfinite(variance[0]).all() for _, variance in at_root.values()]
@@ -232,25 +232,55 @@ class Method:
 def top_down(problem: Problem) -> FloatArray:
     """The root first, then family by family: min sum (x_c - y_c)^2 / v_c s.t. sum x_c = x_parent [, x >= 0].
 
+    A root that is not measured is the sum of its children (`from_below`).
+
     Source: the programs (P) and (P+) of Zhu, Van Hentenryck, Fioretto, *Bias and Variance of Post-processing in
     Differential Privacy*, level by level.
     """
-    values, variance, tree, nonnegative, lower = problem
+    values, variance, tree, nonnegative, lower = from_below(problem)
     if nonnegative:
         return downward_nonnegative(measured_or_zero(values, variance), variance, tree, lower)
     return downward(measured_or_zero(values, variance), family_gains(variance, tree), tree)
 
 
-def _top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> Iterator[Residuals]:
+def from_below(problem: Problem) -> Problem:
+    """``problem`` with the sums of what its children have, not below the bounds, in place of a root that is not
+    measured, and so for every node below that is not measured either, nor any node above it. Of all solutions of its
+    program, which leaves the root open, the one that changes the measurements below least.
+    """
     values, variance, tree, nonnegative, lower = problem
+    if np.isfinite(variance[..., 0]).all():
+        return problem
+    known = np.broadcast_to(np.isfinite(variance), values.shape)
+    found = measured_or_zero(values, variance)
+    if nonnegative:
+        found = np.maximum(found, 0.0 if lower is None else lower)
+    found = np.where(known, found, 0.0)
+    for families in tree.parts_up():
+        sums = families.total(found[..., families.children])
+        found[..., families.parents] = np.where(known[..., families.parents], found[..., families.parents], sums)
+    above = ~known
+    for families in tree.parts_down():
+        above[..., families.children] &= families.spread(above[..., families.parents])
+    if variance.ndim == 1:  # the same for all cells
+        above = above.reshape(-1, tree.n_nodes)[0]
+    usual = np.max(variance, initial=0.0, where=np.isfinite(variance)) or 1.0
+    return problem._replace(values=np.where(above, found, values), variance=np.where(above, usual, variance))
+
+
+def _top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> Iterator[Residuals]:
+    values, variance, tree, nonnegative, lower = from_below(problem)
     return family_optimality(x, values, variance, tree, lower, nonnegative=nonnegative, slack=slack)
 
 
-def _top_down_variance(variance: FloatArray, tree: Tree) -> FloatArray:
+def _top_down_variance(variance: FloatArray, tree: Tree) -> FloatArray | None:
+    if np.isinf(variance[..., 0]).any():
+        return None
     return downward_variance(variance, family_gains(variance, tree), tree)
 
 
 def _top_down_program(problem: Problem) -> Program[Problem]:
+    problem = from_below(problem)
     values = measured_or_zero(problem.values, problem.variance)
     return Program(problem._replace(values=values), by_family=True)
 
@@ -274,7 +304,8 @@ def _whole_tree_residuals(problem: Problem, x: FloatArray, slack: float) -> Iter
 
 
 def _whole_tree_program(problem: Problem) -> Program[Problem]:
-    return _top_down_program(problem)._replace(by_family=False)
+    values = measured_or_zero(problem.values, problem.variance)
+    return Program(problem._replace(values=values), by_family=False)
 
 
 # -- up the tree without, then down with x >= 0 ------------------------------------------------------------------------

@@ -110,9 +110,10 @@ def project(
     measurements, limits = settled(measurements, constraints)
     if limits is not None and not nonnegative:
         raise ConfigError("limits are kept where x >= 0 is; project with nonnegative=True, or leave limits out")
-    chosen.require_root_measured(measurements)
     require_zeros(measurements)
     several = bool(measurements.others) or limits is not None
+    if several:
+        chosen.require_root_measured(measurements)
     for name, given in (("upward", upward), ("order", order or None)):
         if given is not None and not (several and nonnegative):
             raise ConfigError(

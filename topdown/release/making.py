@@ -11,6 +11,7 @@ from topdown.errors import ProjectionError, require_known, require_type
 from topdown.measurements.declared_constraints import Constraints
 from topdown.measurements.measurements import Measurements
 from topdown.noise import SecureSource, Source
+from topdown.noise.randomness import require_source
 from topdown.projection.check.certificate import require_certificate
 from topdown.projection.conditions import Conditions
 from topdown.projection.estimate import Estimate
@@ -56,6 +57,7 @@ def round_counts(
         )
     _require_whole(estimate)
     source = SecureSource() if source is None else source
+    require_source(source)
     exact = estimate.exact.T if estimate.exact.any() else None
     values = rounding(np.ascontiguousarray(estimate.values.T), estimate.geography.tree, source, exact, executor)
     return Release.of_values(
@@ -131,6 +133,7 @@ def project_whole(
     rule = rounding_named(rounding)
     require_known(weights, WEIGHTS, "weights")
     source = SecureSource() if source is None else source
+    require_source(source)
     measurements, limits = settled(measurements, constraints)
     require_whole(measurements)
     whole = histograms_down(measurements, chosen, weights, limits, upward, order, whole=(rule, source), workers=workers)

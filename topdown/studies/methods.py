@@ -82,10 +82,10 @@ class StudiedMethod:
         if not self.is_raw:
             self.its_method.require(several=several, nonnegative=self.nonnegative)
 
-    def require_root(self, plan: Plan, levels: Sequence[str]) -> None:
+    def require_root(self, plan: Plan, levels: Sequence[str], *, several: bool) -> None:
         """As `Method.require_root`."""
         if not self.is_raw:
-            self.its_method.require_root(plan, levels)
+            self.its_method.require_root(plan, levels, several=several)
 
     @property
     def is_raw(self) -> bool:

@@ -158,8 +158,6 @@ def _study(
     limits: AnswerLimits | None = None,
     coverage: CoverageOptions | None = None,
 ) -> Simulation:
-    for method in (*methods, *(() if coverage is None else (coverage.method,))):
-        method.require_root(plan, counts.geography.levels)
     if plan.only_child != MEASURE:
         raise ConfigError(
             "only_child = 'move-up' is not simulated: a study has one law of noise per level; leave it out"
@@ -169,6 +167,7 @@ def _study(
     asked = asked_queries(counts.geography, counts.schema, plan, limited=limits is not None)
     for method in (*methods, *(() if coverage is None else (coverage.method,))):
         method.require(several=bool(asked))
+        method.require_root(plan, geography.levels, several=bool(asked))
     laws = tuple(drawn_law(plan, level, DETAILED) for level in geography.levels)
     variance = np.empty(geography.n_nodes)
     for level, law in zip(geography.levels, laws, strict=True):

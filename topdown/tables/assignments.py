@@ -5,21 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.errors import ConfigError, DataError
-from topdown.geography.construction import as_strings, as_text
+from topdown.geography.construction import as_frame, as_strings, as_text, column
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.tables.readers import read_table, separated, table_columns
 from topdown.wording import column_names, joined, shown, shown_path
 
-Given = str | Path | Mapping[str, str]
-"""A file, or the district of every unit."""
+Given = str | Path | Mapping[str, str] | Any
+"""A file, the district of every unit, or a table of two columns: units and their districts."""
 Files = str | Path | Sequence[str | Path]
 """One file or several, each called as it is without its suffix."""
 
@@ -111,8 +111,11 @@ def assignment(
     if isinstance(given, Mapping):
         where = f"assignment {shown(name)}"
         rows = UnitsAndDistricts(as_strings([*given], where), _stripped(as_text([*given.values()], where)))
-    else:
+    elif isinstance(given, str | Path):
         rows, where = assigned_units(Path(given), geography, district), shown_path(Path(given))
+    else:
+        where = f"assignment {shown(name)}"
+        rows = _of_table(given, where)
     if not len(rows.unit):
         raise DataError(f"{where}: has no units; give a row for every unit")
     nodes = geography.index_of(rows.unit)
@@ -148,6 +151,20 @@ def assignment(
     has = np.zeros(part.stop - part.start, np.bool_)
     has[kept[place >= 0] - part.start] = True
     return Assignment(name, level, tuple(names), members, part.start + np.flatnonzero(~has), int(missing.sum()))
+
+
+def _of_table(given: Any, where: str) -> UnitsAndDistricts:
+    """The rows of a table in memory: of "leaf" and "area", or of two columns of any name. Raises `DataError`."""
+    table = as_frame(given)
+    names = list(table.column_names) if isinstance(table, pa.Table) else list(getattr(table, "columns", ()))
+    chosen = ["leaf", "area"] if {"leaf", "area"} <= {*names} else names
+    if len(chosen) != 2:
+        raise DataError(
+            f"{where}: give a file, {{unit: district}}, or a table of two columns, units and their districts"
+            + (f"; this one has {column_names(names)}" if names else f", not a {type(given).__name__}")
+        )
+    unit, own = (column(table, name) for name in chosen)
+    return UnitsAndDistricts(as_strings(unit, where), _stripped(as_text(own, where)))
 
 
 def assignments(

@@ -137,6 +137,8 @@ def margins(
         1    US  unemployed      16.4    9.0   21.0
     """
     require_type(Measurements, measurements, "measurements")
+    if isinstance(release, Estimate):
+        raise ConfigError("release: give a Release, as td.round_counts makes one of the estimate")
     require_confidence(confidence)
     _require_alike(measurements, release)
     measurements = measurements.kept

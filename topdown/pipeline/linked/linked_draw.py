@@ -158,7 +158,7 @@ def prepare_linked(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
             table = counts.of_table(name)
             row_columns(table.schema)  # refuses rows that could not be written
             plan = measurable(one.plan(), geography.levels, table.schema)
-            method_named(options.method).require_root(plan, geography.levels)
+            method_named(options.method).require_root(plan, geography.levels, several=True)
             require_start(plan, geography.levels, table.schema, method_named(options.method), options.upward)
             require_protection(one, plan, geography.levels, largest_gains(plan, geography))
             require_room(table, plan)

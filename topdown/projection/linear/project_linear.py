@@ -327,4 +327,4 @@ def _columns(name: str, values: ArrayLike, rows: int) -> FloatArray:
     wrong = np.flatnonzero(~np.isfinite(array).reshape(rows, -1).all(axis=1))
     if wrong.size:
         raise ConfigError(f"{name} is not finite at position {wrong[0]}; give numbers")
-    return array.reshape(rows, -1)
+    return array[:, None] if array.ndim == 1 else array
