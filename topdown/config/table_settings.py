@@ -160,6 +160,8 @@ class SpineOptions(TomlSection):
                     f"areas {shown(kind)}: give the kind a name of letters, digits, blanks, - and _ (their table is "
                     f"called so), and not {PUBLISHED!r} or {SPINE!r}"
                 )
+        if self.names is not None and not all(name.strip() for name in self.names):
+            raise ValueError("names has an empty one; give every level a name")
         if self.names is not None and len({*self.names}) != len(self.levels) + 2:
             raise ValueError(
                 f"names has {len({*self.names})} different ones; give {len(self.levels) + 2}: one for the root's "
@@ -234,9 +236,15 @@ class GeographyOptions(TomlSection):
         if self.root is not None and not self.root.strip():
             found.append("root is empty; give the root's name, or leave it out")
         levels = self.levels if self.levels is not None else list(self.widths or {})
+        if not all(name.strip() for name in self.level_names):
+            found.append("a level has an empty name; give every one a name in levels, or in widths and root_level")
         twice = next((name for name in self.level_names if self.level_names.count(name) > 1), None)
         if twice is not None:
             found.append(f"two levels are called {shown(twice)}; give every level its own name")
+        measured = self.measured_names
+        twice = next((name for name in measured if measured.count(name) > 1), None) if self.spine is not None else None
+        if twice is not None:
+            found.append(f"two levels of the spine are called {shown(twice)}; name them apart in geography.spine.names")
         if isinstance(self.names, dict):
             unknown = [level for level in self.names if level not in levels]
             found += [
