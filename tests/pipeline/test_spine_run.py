@@ -372,8 +372,16 @@ def test_tables_of_areas_that_are_none_are_refused(
         ('units = "ri_pl94_2018_blocks.csv"\n', "", "name their public list in units"),
         ('cap = "none"', "cap = 0", "cap is 0"),
         ('cap = "none"', 'names = ["a", "b", "b"]', "names has 2 different ones; give 5: one for the root's level"),
-        ('cap = "none"', 'names = ["a", "", "c", "d", "e"]', "geography.spine: names has an empty one; give every level"),
-        ('cap = "none"', 'names = ["a", " ", "c", "d", "e"]', "geography.spine: names has an empty one; give every level"),
+        (
+            'cap = "none"',
+            'names = ["a", "", "c", "d", "e"]',
+            "geography.spine: names has an empty one; give every level",
+        ),
+        (
+            'cap = "none"',
+            'names = ["a", " ", "c", "d", "e"]',
+            "geography.spine: names has an empty one; give every level",
+        ),
         ('cap = "none"', 'cap = "huge"', "geography.spine.cap: give a whole number or 'sqrt' or 'none' (is 'huge')"),
         ('cap = "none"', 'cap = "none"\nlimit = 3', "unknown key geography.spine.limit"),
         ("county = 0\n", "county = 0\ntract = 0\n", "tract"),
