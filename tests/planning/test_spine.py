@@ -33,6 +33,8 @@ BLOCKS = [f"{tract:02}{block:02}" for tract in range(1, 4) for block in range(1,
 TREE = td.Geography.from_geoids(BLOCKS, widths={"tract": 2, "block": 4}, root="x", root_level="town")
 SHARES = {"town": "3/10", "tract": "5/10", "block": "2/10"}
 PLAN = td.Plan("discrete-gaussian", rho=1, shares=SHARES)
+ALL_BELOW = td.Plan("discrete-gaussian", rho=1, shares={"town": 0, "tract": 0, "block": 1})
+NEARLY_ALL_BELOW = td.Plan("geometric", epsilon=1, shares={"town": "1e-6", "tract": 0, "block": "0.999999"})
 
 
 def drawn(rng: np.random.Generator) -> dict[str, dict[str, str]]:
@@ -309,6 +311,27 @@ def test_levels_that_are_published_exactly_stay_on_the_spine() -> None:
     assert found.plan.errors(found.best.spine.geography(geography, areas)).set_index("level").loc["county", "sd"] == 0
 
 
+@pytest.mark.parametrize(
+    ("plan", "weights"),
+    [
+        (ALL_BELOW, {"block": 1}),
+        (td.Plan("discrete-gaussian", rho=1, invariants=["town", "tract"]), {"block": 1}),
+        (NEARLY_ALL_BELOW, {"block": 1}),
+        (td.Plan("geometric", epsilon=1, shares={"town": "1/100", "tract": 0, "block": "99/100"}), {}),
+    ],
+)
+def test_the_lowest_level_may_have_nearly_all_of_the_budget(plan: td.Plan, weights: dict[str, float]) -> None:
+    found = search(SpineProblem.of(plan, TREE, None, some(), weights))
+    assert found.best.error <= min(one.error for one in found.candidates) * (1 + 1e-4)
+    assert sum(share for _, share in found.plan.shares.items_) == 1
+
+
+def test_a_spine_without_another_measured_level_leaves_the_budget_to_the_lowest() -> None:
+    plan = td.Plan("geometric", epsilon=1, shares={"tract": "1/2", "block": "1/2"}, invariants=["town"])
+    problem = SpineProblem.of(plan, TREE, None, some(), {})
+    assert problem.candidate("no levels", td.Spine([], cap=None)).shares == {"town": 0, "block": 1}
+
+
 def test_several_queries_keep_their_proportions() -> None:
     schema = td.Schema.from_mapping({"sex": ["f", "m"], "age": ["young", "old"]})
     shares = {"town": {"total": "1/4"}, "tract": {"total": "1/8", "sex": "1/8"}, "block": {"detailed": "1/2"}}
@@ -335,6 +358,13 @@ def test_weights_that_make_no_sense_are_refused(weights: dict[str, float], said:
         (PLAN, {"school": 0, "place": 0, "tract": 0, "town": 0}, "every weight is 0"),
         (td.Plan("geometric", epsilon=1, shares={"town": 1, "tract": 0, "block": 0}), {}, "'block' has no share"),
         (td.Plan("geometric", epsilon=1, invariants=["block"]), {}, "'block' is published exactly"),
+        (ALL_BELOW, {}, "'block' has the share 1 and keeps it; nothing is left"),
+        (
+            td.Plan("geometric", epsilon=1, invariants=["town", "tract"]),
+            {},
+            "give it less, or a weight, such as --weight 'block=1'",
+        ),
+        (NEARLY_ALL_BELOW, {}, "'block' has the share 0.999999 and keeps it"),
         (td.Plan("geometric", epsilon=1, bounds="truncated", upper=9), {}, "noise within bounds"),
     ],
 )

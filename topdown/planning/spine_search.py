@@ -37,7 +37,7 @@ from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 _LEAST = 1e-5
-"""The smallest share of a level in the search."""
+"""The smallest share of a level in the search; one without a share counts as if it had this one."""
 _LEFT_OUT, _ALLOWED = 2e-3, 1.002
 """A level with a smaller share is removed if the error grows by this factor at most."""
 _FEW_ORDERS = 24
@@ -118,7 +118,12 @@ class SpineProblem:
         if not usual[lowest] and not any(plan.share(lowest, query) for query in plan.queries(lowest)):
             raise ConfigError(
                 f"level {shown(lowest)} has no share, and nothing else tells what an area has of a unit that it cuts; "
-                f"give it a share, or a weight, such as --weight {lowest}=1"
+                f"give it a share, or a weight, such as --weight {shown(f'{lowest}=1')}"
+            )
+        if not usual[lowest] and _share_of(plan, lowest) > 1.0 - _LEFT_OUT:
+            raise ConfigError(
+                f"level {shown(lowest)} has the share {_share_of(plan, lowest):.6g} and keeps it; nothing is left for "
+                f"the levels of a spine: give it less, or a weight, such as --weight {shown(f'{lowest}=1')}"
             )
         return cls(plan, geography, schema, facts, usual)
 
@@ -158,7 +163,7 @@ class SpineProblem:
         """``spine`` with optimal shares, or with optimal shares of its levels that are in ``start``."""
         built = BuiltSpine.of(self, spine)
         shares = built.best() if start is None else np.array([start.get(level, 0.0) for level in built.levels])
-        error, _, by_kind = built.error(np.maximum(shares, _LEAST * 1e-3))
+        error, _, by_kind = built.error(np.maximum(shares, _LEAST))
         return ComparedSpine(
             words, spine, dict(zip(built.levels, shares.tolist(), strict=True)), by_kind, error, built.groups
         )
@@ -291,10 +296,14 @@ class BuiltSpine:
         return total, gradient, by_kind
 
     def best(self) -> FloatArray:
-        """The shares (levels,) with the smallest error; the leaves keep the plan's share unless they have a weight."""
+        """The shares (levels,) with the smallest error; the leaves keep the plan's share unless they have a weight, or
+        no other level is measured.
+        """
         from scipy.optimize import LinearConstraint, minimize
 
         free, left = np.flatnonzero(self.free), 1.0 - float(self.given.sum())
+        if not len(free):
+            return np.asarray(self.given / self.given.sum())
         start = np.full(len(free), left / len(free))
 
         def shares(x: FloatArray) -> FloatArray:
@@ -305,7 +314,7 @@ class BuiltSpine:
         scale = self.error(shares(start))[0]
 
         def price(x: FloatArray) -> tuple[float, FloatArray]:
-            total, gradient, _ = self.error(np.maximum(shares(x), _LEAST * 1e-3))
+            total, gradient, _ = self.error(np.maximum(shares(x), _LEAST))
             return total / scale, gradient[free] / scale
 
         found = minimize(
