@@ -223,7 +223,19 @@ def _area(ring: Ring) -> float:
 
 
 def _wound(ring: Ring, *, clockwise: bool) -> Ring:
-    return ring[::-1] if (_area(ring) > 0) == clockwise else ring
+    return ring if (_area_to_the_right(ring) < 2.0 * np.pi) == clockwise else ring[::-1]
+
+
+def _area_to_the_right(ring: Ring) -> float:
+    """The area of the sphere to the right of a ring, 4 pi in all: that which is filled. The smaller side is a unit's,
+    also across the date line and around a pole.
+
+    Source: `geoArea` of d3-geo; every edge has the area between it and the south pole.
+    """
+    lon, half = np.radians(ring[:, 0]), np.radians(ring[:, 1]) / 2.0 + np.pi / 4.0
+    by, product = np.diff(lon), np.sin(half[:-1]) * np.sin(half[1:])
+    both = np.cos(half[:-1]) * np.cos(half[1:]) + product * np.cos(by)
+    return float(2.0 * np.arctan2(product * np.sin(by), both).sum() % (4.0 * np.pi))
 
 
 def _projection(points: FloatArray) -> str:

@@ -144,6 +144,35 @@ def test_large_rings_are_drawn(tmp_path: Path) -> None:
     assert np.isfinite([point for g in found.geometries for p in g["coordinates"] for r in p for point in r]).all()
 
 
+def right_side(ring: list[list[float]]) -> float:
+    """The area to the right of a ring that is densely drawn, where it is small: by the distances of its points east of
+    the first one, and the areas of their zones."""
+    lon, lat = np.radians(np.array(ring, float)).T
+    by = (np.diff(lon) + np.pi) % (2 * np.pi) - np.pi
+    zone = np.sin((lat[:-1] + lat[1:]) / 2)
+    return float((np.sum(by * (zone + 1))) % (4 * np.pi))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("ring", "area"),
+    [
+        ([[179, 0], [179, 5], [-179, 5], [-179, 0], [179, 0]], 0.003),
+        ([[179, 0], [179, 5], [181, 5], [181, 0], [179, 0]], 0.003),
+        ([[-170, 60], [170, 60], [170, 50], [-170, 50], [-170, 60]], 0.035),
+        ([[-180, -90], *([k, -70] for k in range(-180, 181, 2)), [180, -90], [-180, -90]], 0.379),
+        ([[k, 80] for k in range(-180, 181, 2)], 0.095),
+    ],
+)
+def test_outlines_across_the_date_line_and_around_a_pole_are_filled_inside(
+    tmp_path: Path, ring: list[list[float]], area: float, turned: bool
+) -> None:
+    """d3 fills what lies to the right of a ring on the sphere."""
+    path = feature_file(tmp_path, json.dumps([ring[::-1] if turned else ring]))
+    drawn = read_outlines(path, nation()[0]).geometries[1]["coordinates"][0][0]
+    assert right_side(drawn) == pytest.approx(area, rel=0.05)
+
+
 @pytest.mark.parametrize(
     "coordinates",
     ["[[[1, 2, 3]]]", "[[[0, 0]]]", "[[[0, 0], [0, 0]]]", "[[[1e-300, 0], [0, 1e-300], [0, 0]]]"],
