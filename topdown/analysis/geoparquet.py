@@ -40,8 +40,8 @@ def write_geoparquet(
     Args:
         found: the release, as `read_release` gives it.
         path: the file to write.
-        geometry: outlines in GeoJSON, TopoJSON, a GeoPackage, a shapefile or GeoParquet, as the file's name says, matched to
-            units by the column that holds the most GEOIDs, as text.
+        geometry: outlines in GeoJSON, TopoJSON, a GeoPackage, a shapefile or GeoParquet, as the file's name says,
+            matched to units by the column that holds the most GEOIDs, as text.
         query: whose answers are written. By default the cells and their total (only the total where several queries
             were measured), and the columns of the release's tables.
 
