@@ -367,6 +367,7 @@ def test_tables_of_areas_that_are_none_are_refused(
         ('house = "house.csv"', 'house = "nothing.csv"', "nothing.csv"),
         ('house = "house.csv"', 'tract = "house.csv"', "areas 'tract' are called as a level is"),
         ('house = "house.csv"', '"a/b" = "house.csv"', "give the kind a name of letters"),
+        ('house = "house.csv"', '"a x b" = "house.csv"', "areas 'a x b': ' x ' joins what divides a level of a spine"),
         ('house = "house.csv"', 'spine = "house.csv"', "not 'published' or 'spine'"),
         ('house = "house.csv"', 'Senate = "house.csv"', "two kinds have one name but for upper and lower case"),
         ('units = "ri_pl94_2018_blocks.csv"\n', "", "name their public list in units"),

@@ -142,6 +142,9 @@ def test_areas_of_other_units_than_the_lowest_are_refused() -> None:
         td.Spine(["pieces"]).geography(TREE, {"school": {"01": "a", "02": "b"}})
     with pytest.raises(ConfigError, match="areas 'pieces' are called as"):
         td.Spine(["pieces"]).geography(TREE, {"pieces": {"0101": "a"}})
+    for kind in ("urban x rural", "urban x"):
+        with pytest.raises(ConfigError, match=f"areas '{kind}': ' x ' joins what divides a level of a spine"):
+            td.Spine(["tract"]).geography(TREE, {kind: {"0101": "a"}})
 
 
 def all_spines(problem: SpineProblem, caps: Sequence[int | None] = (None, 2)) -> list[td.Spine]:
@@ -345,7 +348,11 @@ def test_several_queries_keep_their_proportions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "said"), [({"scool": 1.0}, "did you mean 'school'"), ({"school": -1.0}, "the weight of school is -1")]
+    ("weights", "said"),
+    [
+        ({"scool": 1.0}, "did you mean 'school'"),
+        ({"school": -1.0}, "the weight of school is -1"),
+    ],
 )
 def test_weights_that_make_no_sense_are_refused(weights: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -529,6 +536,26 @@ def test_areas_that_make_no_sense_are_refused_in_one_sentence_and_nothing_is_lef
     error = capsys.readouterr().err.strip().splitlines()
     assert len(error) == 1
     assert said in error[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("published", "published.csv: areas 'published': give the kind a name"),
+        ("spine", "spine.csv: areas 'spine': give the kind a name"),
+        ("School", "School.csv: areas 'School': two kinds have one name but for upper and lower case"),
+        ("o'q", """o'q.csv: areas "o'q": give the kind a name of letters"""),
+        ("pieces", "pieces.csv: areas 'pieces' are called as pieces of all areas are"),
+        ("urban x rural", "urban x rural.csv: areas 'urban x rural': ' x ' joins what divides a level of a spine"),
+        ("ward", "areas 'ward': an area is called 'none', as what lies in none is; give it another name"),
+    ],
+)
+def test_names_that_no_configuration_can_have_are_refused_before_the_search(
+    folder: Path, name: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / f"{name}.csv").write_text("block,area\n0101,none\n0102,east\n")
+    monkeypatch.setattr("topdown.pipeline.chosen_spine.search", lambda *_: pytest.fail("searched"))
+    assert said in refused(folder, capsys, "--areas", folder / f"{name}.csv")
 
 
 @pytest.mark.parametrize("command", ["check", "run"])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, StrictInt, field_validator, model_validator
 
 from topdown.config.toml_section import TomlSection
 from topdown.errors import ConfigError, disagreement, require_known
-from topdown.geography.unit_sums import PUBLISHED, SPINE
-from topdown.planning.spines import Spine
+from topdown.planning.spines import Spine, require_kinds
 from topdown.tables.format import PLAIN, Format
 from topdown.wording import shown
 
@@ -154,12 +152,6 @@ class SpineOptions(TomlSection):
 
     @model_validator(mode="after")
     def _meant(self) -> SpineOptions:
-        for kind in self.areas:
-            if re.fullmatch(r"\w[\w -]*", kind) is None or kind in (PUBLISHED, SPINE):
-                raise ValueError(
-                    f"areas {shown(kind)}: give the kind a name of letters, digits, blanks, - and _ (their table is "
-                    f"called so), and not {PUBLISHED!r} or {SPINE!r}"
-                )
         if self.names is not None and not all(name.strip() for name in self.names):
             raise ValueError("names has an empty one; give every level a name")
         if self.names is not None and len({*self.names}) != len(self.levels) + 2:
@@ -167,9 +159,8 @@ class SpineOptions(TomlSection):
                 f"names has {len({*self.names})} different ones; give {len(self.levels) + 2}: one for the root's "
                 "level, one for each of levels, one for the lowest"
             )
-        if len({kind.casefold() for kind in self.areas}) < len(self.areas):
-            raise ValueError("areas: two kinds have one name but for upper and lower case; give each its own")
         try:
+            require_kinds([*self.areas])
             self.spine  # noqa: B018 # refuses what is none
         except ConfigError as error:
             raise ValueError(str(error)) from None

@@ -164,7 +164,7 @@ def assignments(
         named = list(given.items())
     else:
         files = [given] if isinstance(given, str | Path) else list(given)
-        named = [(Path(one).name.split(".")[0], one) for one in files]
+        named = [(kind_of(Path(one)), one) for one in files]
     if not named:
         raise ConfigError("no assignment is given; name at least one file of units and their districts")
     names = [name for name, _ in named]
@@ -172,6 +172,11 @@ def assignments(
     if twice is not None:
         raise ConfigError(f"two assignments are called {shown(twice)}; rename one of the files")
     return [assignment(name, one, geography, district=district, skip_unknown=skip_unknown) for name, one in named]
+
+
+def kind_of(path: Path) -> str:
+    """What the areas in a file are called: as the file is, without its suffix."""
+    return path.name.split(".")[0]
 
 
 def areas_of(given: Files | Mapping[str, Given], geography: Geography) -> list[Assignment]:
