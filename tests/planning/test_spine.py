@@ -147,6 +147,12 @@ def test_areas_of_other_units_than_the_lowest_are_refused() -> None:
             td.Spine(["tract"]).geography(TREE, {kind: {"0101": "a"}})
 
 
+def test_joining_all_is_the_same_however_large_the_least_size_is() -> None:
+    areas = drawn(np.random.default_rng(4))
+    all_joined = td.Spine(["tract", "pieces"], cap=None, least=13).geography(TREE, areas)
+    assert td.Spine(["tract", "pieces"], cap=None, least=10**21).geography(TREE, areas) == all_joined
+
+
 def all_spines(problem: SpineProblem, caps: Sequence[int | None] = (None, 2)) -> list[td.Spine]:
     """Every way to tell more and more apart, of one step or several at once; uncut, and cut into groups of two."""
     facts, names = problem.facts, list(problem.facts.codes)
@@ -351,7 +357,8 @@ def test_several_queries_keep_their_proportions() -> None:
     ("weights", "said"),
     [
         ({"scool": 1.0}, "did you mean 'school'"),
-        ({"school": -1.0}, "the weight of school is -1"),
+        ({"school": -1.0}, "the weight of 'school' is -1; give 0, or a number from 1e-09 to 1e\\+09"),
+        *(({"school": wrong}, "the weight of 'school' is") for wrong in (1e308, 1e-300, math.inf, math.nan)),
     ],
 )
 def test_weights_that_make_no_sense_are_refused(weights: dict[str, float], said: str) -> None:

@@ -40,6 +40,7 @@ _LEAST = 1e-5
 """The smallest share of a level in the search; one without a share counts as if it had this one."""
 _LEFT_OUT, _ALLOWED = 2e-3, 1.002
 """A level with a smaller share is removed if the error grows by this factor at most."""
+_MOST_WEIGHT = 1e9
 _FEW_ORDERS = 24
 _CAPS: tuple[int | str | None, ...] = (None, SQRT, 64, 16, 4)
 _LEASTS = (1, 2, 4, 8, 16)
@@ -90,9 +91,9 @@ class SpineProblem:
     ) -> SpineProblem:
         """The problem with some ``weights``; by default 1, and 0 for the lowest level.
 
-        Raises `ConfigError` for a weight of an unknown level or kind, or below 0; for weights of 0 alone; no areas;
-        noise within bounds, or neither Laplace nor Gaussian; a lowest level that is exact or has no share. Raises
-        `BudgetError` where plan, levels and schema disagree.
+        Raises `ConfigError` for a weight of an unknown level or kind, or out of range; for weights of 0 alone; no
+        areas; noise within bounds, or neither Laplace nor Gaussian; a lowest level that is exact, has no share or all.
+        Raises `BudgetError` where plan, levels and schema disagree.
         """
         if not areas:
             raise ConfigError("a spine is chosen for areas; give a table of units and their areas with --areas")
@@ -105,8 +106,11 @@ class SpineProblem:
         known = [geography.levels[0], *facts.codes, geography.levels[-1]]
         for name, weight in weights.items():
             require_known(name, known, "weight of level or areas")
-            if not 0.0 <= weight < float("inf"):
-                raise ConfigError(f"the weight of {name} is {weight:g}; give 0 or more")
+            if weight != 0.0 and not 1.0 / _MOST_WEIGHT <= weight <= _MOST_WEIGHT:
+                raise ConfigError(
+                    f"the weight of {shown(name)} is {weight:g}; give 0, or a number from {1.0 / _MOST_WEIGHT:g} to "
+                    f"{_MOST_WEIGHT:g}"
+                )
         usual = {name: 0.0 if name == known[-1] else 1.0 for name in known} | dict(weights)
         if not any(usual.values()):
             raise ConfigError("every weight is 0; give one of a level or kind of areas that matters")

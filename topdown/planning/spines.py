@@ -228,7 +228,7 @@ class Spine:
             found.append(key)
             unit = together([unit, key])
         if self.least > 1 and found:
-            found[-1] = _joined(found, self.least)
+            found[-1] = _joined(found, min(self.least, len(unit) + 1))  # all that are more join all
         if self.cap is not None and found:
             found[-1] = capped(found, self.cap)
         return found
