@@ -80,8 +80,8 @@ def assigned_units(path: Path, geography: Geography, district: Sequence[str] = (
     if len(columns) > 2 and not district:
         raise DataError(
             f"{shown_path(path)}: has {column_names(columns)}, and it is not clear which of them has the districts; "
-            "give a table of two, or where there is --district name it, or several that do so together, such as "
-            "--district COUNTYFP --district DISTRICT"
+            "give a table of units and their districts alone (topdown aggregate: or name one or several columns of "
+            "districts, such as --district COUNTYFP --district DISTRICT)"
         )
     table = read_table(path, [columns[0], *wanted], form=form)
     unit, *parts = (
