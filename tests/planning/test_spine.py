@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +26,8 @@ from support.examples import examples
 from support.places import REPOSITORY
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
+from topdown.machine.progress import Silent
+from topdown.planning import spine_search
 from topdown.planning.spine_search import SpineProblem, search
 from topdown.planning.spines import Facts, facts_of, grown
 from topdown.tables.assignments import Assignment, areas_of
@@ -214,6 +217,48 @@ def test_the_search_finds_a_spine_as_good_as_the_best_of_all(seed: int) -> None:
     every = all_spines(problem)
     assert len(every) > 30
     assert best.error <= 1.001 * min(least_error(problem, spine, areas) for spine in every)
+
+
+class Heard(Silent):
+    """What a search says, and how many orders it counts."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.counts: list[tuple[int, int]] = []
+
+    def count(self, done: int, total: int) -> None:
+        self.counts.append((done, total))
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+def test_all_orders_of_many_levels_and_one_kind_are_tried() -> None:
+    """There are as many as places for the kind, however many levels there are."""
+    names = [f"L{k}" for k in range(11)]
+    table = pd.DataFrame({"nation": "x", **{name: [block[:2] for block in BLOCKS] for name in names}, "block": BLOCKS})
+    for name in names:
+        table[name] = name + table[name]
+    geography = td.Geography.from_table(pa.Table.from_pandas(table), ["nation", *names, "block"])
+    areas = {"school": drawn(np.random.default_rng(4))["school"]}
+    plan, heard = td.Plan("discrete-gaussian", rho=1), Heard()
+    problem = SpineProblem.of(plan, geography, None, areas_of(areas, geography), {})
+    found = search(problem, heard)
+    assert heard.counts == [*((k, 12) for k in range(12)), (12, 12)]
+    assert found.best.error <= min(one.error for one in found.candidates) * (1 + 1e-4)
+
+
+def test_a_search_among_many_orders_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spine_search, "_MOST_ORDERS", 30)
+    rng = np.random.default_rng(4)
+    areas = {f"k{k}": {block: str(rng.integers(0, 3)) for block in BLOCKS} for k in range(5)}
+    problem, heard = SpineProblem.of(PLAN, TREE, None, areas_of(areas, TREE), {}), Heard()
+    found = search(problem, heard)
+    assert heard.counts[-1] == (30, 30)
+    assert max(total for _, total in heard.counts) == 30
+    assert len(heard.said) == 1
+    assert "the search ended after 30 orders; with fewer kinds of areas" in heard.said[0]
+    assert found.best.error <= min(one.error for one in found.candidates) * (1 + 1e-4)
 
 
 def partitions(one: Sequence[int]) -> Iterator[list[list[int]]]:

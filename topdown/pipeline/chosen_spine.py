@@ -72,7 +72,7 @@ def choose(config: RunConfig, areas: Sequence[Path], weights: Mapping[str, float
     schema = config.schema_of_cells if config.has_schema or config.asks_queries else None
     problem = SpineProblem.of(config.plan(), geography, schema, given, weights)
     with stages.stage("searching for a spine"):
-        found = search(problem)
+        found = search(problem, stages)
         otherwise = weighed_otherwise(problem, found.best, _FACTORS)
     tables = dict(zip((one.name for one in given), areas, strict=True))
     return ChosenSpine(problem, geography, tables, found, otherwise)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -25,6 +25,7 @@ import numpy.typing as npt
 from topdown.errors import ConfigError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.machine.progress import Silent, Stages
 from topdown.planning.budget import precision_of
 from topdown.planning.spines import AND, PIECES, SQRT, Facts, Spine, facts_of, grown, together
 from topdown.planning.sum_precision import SummedAnswers, SumPrecisions
@@ -41,7 +42,8 @@ _LEAST = 1e-5
 _LEFT_OUT, _ALLOWED = 2e-3, 1.002
 """A level with a smaller share is removed if the error grows by this factor at most."""
 _MOST_WEIGHT = 1e9
-_FEW_ORDERS = 24
+_FEW_ORDERS, _MOST_ORDERS = 24, 500
+"""So many orders are all tried; of more so many at most."""
 _CAPS: tuple[int | str | None, ...] = (None, SQRT, 64, 16, 4)
 _LEASTS = (1, 2, 4, 8, 16)
 """The sizes that are tried for the groups of the last level."""
@@ -346,8 +348,10 @@ def _share_of(plan: Plan, level: str) -> float:
     return sum(float(plan.share(level, query)) for query in plan.queries(level))
 
 
-def search(problem: SpineProblem) -> FoundSpine:
-    """The best spine of a problem, and the candidates that it is compared with."""
+def search(problem: SpineProblem, stages: Stages | None = None) -> FoundSpine:
+    """The best spine of a problem, and the candidates that it is compared with. ``stages`` are told how many orders of
+    those that come next were tried, and if there were too many.
+    """
     facts, plan, geography = problem.facts, problem.plan, problem.geography
     levels, kinds = facts.level_names, facts.kinds
     own = {level: _share_of(plan, level) for level in geography.levels}
@@ -360,7 +364,7 @@ def search(problem: SpineProblem) -> FoundSpine:
         groups = [*told, f"{PIECES}{AND}{told[-1]}"]
         beside.append(problem.candidate("groups follow all areas, of limited size", Spine(groups, cap=SQRT)))
         beside.append(problem.candidate("groups follow all areas, of any size", Spine(groups, cap=None)))
-    best = problem.of_order(min(_tried(problem), key=lambda order: problem.of_order(order).error))
+    best = _best_order(problem, stages or Silent())
     best = _other_sizes(problem, _fewer_levels(problem, best))
     whole = rounded(problem, best)
     judged = {level: _share_of(whole, level) for level in best.shares}
@@ -395,31 +399,61 @@ def _movable(problem: SpineProblem) -> list[str]:
     return [name for name in problem.facts.codes if problem.weights[name] and name not in problem.fixed]
 
 
-def _tried(problem: SpineProblem) -> list[tuple[str, ...]]:
-    """The orders that were tried: all where there are few, otherwise, from several starting points, all that differ by
-    one move, as long as the error decreases.
+def _best_order(problem: SpineProblem, stages: Stages) -> ComparedSpine:
+    """The best of all orders where they are few; otherwise of those that differ by one move, from two starting points,
+    as long as the error decreases and not too many were tried.
     """
     movable, fixed = _movable(problem), problem.fixed
     levels = [name for name in movable if name in problem.facts.level_names]
     kinds = [name for name in movable if name in problem.facts.kinds]
-    n_orders = math.factorial(len(movable)) // math.factorial(len(levels))
-    if n_orders <= _FEW_ORDERS:
-        every = itertools.permutations(movable)
-        return [(*fixed, *order) for order in every if [name for name in order if name in levels] == levels]
-    heaviest = sorted(kinds, key=lambda kind: -problem.weights[kind])
-    starts = [[*levels[:place], *heaviest, *levels[place:]] for place in range(len(levels) + 1)]
-    tried: list[tuple[str, ...]] = []
-    for start in sorted(starts, key=lambda order: problem.of_order((*fixed, *order)).error)[:2]:
-        now, error = tuple(start), problem.of_order((*fixed, *start)).error
-        tried.append((*fixed, *now))
-        while True:
-            near = {order: problem.of_order((*fixed, *order)).error for order in _moved(now, levels)}
-            nearest = min(near, key=lambda order: near[order])
-            if near[nearest] >= error * _BETTER:
+
+    def tried(orders: Iterable[tuple[str, ...]]) -> list[ComparedSpine]:
+        found, new = [], list(orders)
+        for number, order in enumerate(new):
+            known = len(problem._known)
+            if known >= _MOST_ORDERS:
                 break
-            now, error = nearest, near[nearest]
-            tried.append((*fixed, *now))
-    return tried
+            stages.count(known, min(known + len(new) - number, _MOST_ORDERS))
+            found.append(problem.of_order((*fixed, *order)))
+        stages.count(len(problem._known), len(problem._known))
+        return found
+
+    if math.factorial(len(movable)) // math.factorial(len(levels)) <= _FEW_ORDERS:
+        return min(tried(_orders(levels, kinds)), key=_error)
+    heaviest = sorted(kinds, key=lambda kind: -problem.weights[kind])
+    starts = [(*levels[:place], *heaviest, *levels[place:]) for place in range(len(levels) + 1)]
+    firsts = sorted(zip(tried(starts), starts, strict=False), key=lambda pair: pair[0].error)[:2]
+    ends = []
+    for best, order in firsts:
+        now, at = best, order
+        while True:
+            orders = list(_moved(at, levels))
+            near = tried(orders)
+            nearest = min(near, key=_error, default=now)
+            if nearest.error >= now.error * _BETTER:
+                break
+            now, at = nearest, orders[near.index(nearest)]
+        ends.append(now)
+    if len(problem._known) >= _MOST_ORDERS:
+        stages.say(
+            f"note      the search ended after {_MOST_ORDERS} orders; with fewer kinds of areas, or a --weight of 0 "
+            "for those that matter less, it goes on to its own end"
+        )
+    return min(ends, key=_error)
+
+
+def _error(one: ComparedSpine) -> float:
+    return one.error
+
+
+def _orders(levels: Sequence[str], kinds: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """All orders of ``kinds`` and ``levels`` in which levels keep their own."""
+    if not levels and not kinds:
+        yield ()
+    if levels:
+        yield from ((levels[0], *rest) for rest in _orders(levels[1:], kinds))
+    for kind in kinds:
+        yield from ((kind, *rest) for rest in _orders(levels, [other for other in kinds if other != kind]))
 
 
 def _moved(order: tuple[str, ...], levels: Sequence[str]) -> Iterator[tuple[str, ...]]:
