@@ -130,7 +130,7 @@ def test_files_of_two_columns_go_with_files_of_three(public: Path, tmp_path: Pat
         ("01001,7\n01003,8\n", "its first line has unit '01001' in place of names of columns"),
         (
             "unit,part,district\n01001,1,7\n",
-            "it is not clear which of them has the districts; give a table of two, or where there is --district",
+            "it is not clear which of them has the districts; give a table of units and their districts alone",
         ),
         ("unit\n01001\n", "has one column"),
         ("unit,district\n", r"cd\.csv: has no units; give a row for every unit"),

@@ -90,11 +90,29 @@ def test_outlines_that_cannot_be_meant_are_refused(public: Path, outlines: gpd.G
     outlines.set_geometry([endless, *outlines.geometry[1:]], crs=outlines.crs).to_parquet(tmp_path / "endless.parquet")
     refused("the outline of county '01001' has a point that is not finite", "endless.parquet")
 
+    far = outlines.set_geometry(outlines.geometry.scale(1e5, 1e5)).set_crs(None, allow_override=True)
+    far.to_parquet(tmp_path / "far.parquet")
+    refused("far.parquet: the outline of county '01001' .* no degrees; give outlines in degrees", "far.parquet")
+    far.to_file(tmp_path / "far.geojson")
+    refused("far.geojson: the outline of county '01001' .* no degrees; give outlines in degrees", "far.geojson")
+    document = json.loads(outlines.to_json())
+    document["features"][0]["geometry"]["coordinates"][0][1][0] = float("nan")
+    (tmp_path / "nan.geojson").write_text(json.dumps(document))
+    refused("nan.geojson: geometry: feature 1 has coordinates that are none", "nan.geojson")
+
     refused("no such file", "nothing.geojson")
     (tmp_path / "damaged.geojson").write_text("{")
     refused("cannot be read as outlines", "damaged.geojson")
     pd.DataFrame({"GEOID": ["01"]}).to_parquet(tmp_path / "plain.parquet")
     refused("cannot be read as outlines", "plain.parquet")
+
+
+def test_outlines_in_metres_are_written_where_the_file_says_their_system(
+    public: Path, outlines: gpd.GeoDataFrame, tmp_path: Path
+) -> None:
+    outlines.to_crs(3857).to_file(tmp_path / "metres.gpkg")
+    write_geoparquet(td.read_release(public), tmp_path / "out.parquet", tmp_path / "metres.gpkg")
+    assert gpd.read_parquet(tmp_path / "out.parquet").crs == "EPSG:3857"
 
 
 def test_units_without_an_outline_are_left_out(public: Path, outlines: gpd.GeoDataFrame, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_the_command_follows_nothing_and_leaves_nothing(
     url, seen = asked
     public = pipeline.run(load_config(toy_run)).public
     (tmp_path / "map.geojson").write_text(vrt(f"{url}/x.geojson"))
-    with pytest.raises(DataError, match=r"map\.geojson: cannot be read as outlines"):
+    with pytest.raises(DataError, match=r"map\.geojson: geometry cannot be read as outlines"):
         export_release(public, "geoparquet", tmp_path / "geo", ExportOptions(geometry=tmp_path / "map.geojson"))
     assert not seen
     assert not (tmp_path / "geo").exists()

@@ -10,6 +10,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
@@ -565,7 +566,7 @@ def test_what_is_not_there_is_named_and_nothing_is_written(public: Path, tmp_pat
     target = tmp_path / "page.html"
     with pytest.raises(DataError, match="cannot be read as a release"):
         write_page(tmp_path / "nowhere", target)
-    with pytest.raises(ConfigError, match="no feature's id or property is the GEOID of a leaf"):
+    with pytest.raises(DataError, match="no feature's id or property is the GEOID of a leaf"):
         write_page(public, target, PageOptions(outlines(tmp_path / "map.geojson", ["99999"])))
     with pytest.raises(DataError, match="has one column"):
         write_page(public, target, PageOptions(None, (_wards(tmp_path, "unit\n10001\n"),)))
@@ -593,6 +594,25 @@ def test_a_run_writes_it_and_refuses_its_files_before_it_draws(tmp_path: Path) -
     run(load_config(tmp_path / "run.toml"))  # again: nothing is left to do
     with pytest.raises(ConfigError, match=r"set output\.page = true"):
         released(tmp_path, RUN_TOML + '\n[page]\nareas = ["wards.csv"]\n')
+
+
+@pytest.mark.parametrize("suffix", [".geojson", ".gpkg", ".parquet"])
+def test_outlines_in_metres_are_turned_into_degrees_or_refused(
+    public: Path, tmp_path: Path, topdown: Command, suffix: str
+) -> None:
+    frame = gpd.read_file(outlines(tmp_path / "map.geojson", ["10001", "10003"])).to_crs(3857)
+    known, unknown = tmp_path / f"known{suffix}", tmp_path / f"unknown{suffix}"
+    for path, one in ((known, frame), (unknown, frame.set_crs(None, allow_override=True))):
+        one.to_parquet(path) if suffix == ".parquet" else one.to_file(path)
+    refused = topdown("page", public, "-o", tmp_path / "p.html", "--geometry", unknown)
+    assert (refused.returncode, "no degrees; give outlines in degrees" in refused.stderr) == (3, True)
+    if suffix == ".geojson":
+        refused = topdown("page", public, "-o", tmp_path / "p.html", "--geometry", known)
+        assert (refused.returncode, "has the crs EPSG:3857; give outlines in degrees" in refused.stderr) == (3, True)
+        return
+    done = topdown("page", public, "-o", tmp_path / "p.html", "--geometry", known)
+    assert done.returncode == 0
+    assert "16 of 18 units of level 'county' have no outline and are not on the map, such as '10005'" in done.stderr
 
 
 def test_the_command_says_what_it_wrote(public: Path, tmp_path: Path, topdown: Command) -> None:

@@ -79,6 +79,13 @@ def test_a_byte_order_mark_and_other_line_ends_do_not_matter(tmp_path: Path, enc
         ("widths = { state = 2, county = 5 }", "", "geography: give either levels .* or widths"),
         ("widths = {", 'levels = ["a"]\nwidths = {', "geography: give either levels"),
         ("widths = {", 'separator = "/"\nwidths = {', "geography: separator is for levels"),
+        ("widths = {", 'root_level = ""\nwidths = {', "geography: a level has an empty name; give every one a name"),
+        ("widths = { state", 'widths = { " "', "geography: a level has an empty name; give every one a name"),
+        (
+            "widths = {",
+            'root_level = "a x b"\nunits = "u.csv"\nspine = { levels = ["a x b"] }\nwidths = {',
+            "geography: two levels of the spine are called 'a x b'; name them apart in geography.spine.names",
+        ),
         ("epsilon = 1.0", "epsilon = true", "privacy.epsilon: .*is True"),
         ("[privacy]", '[projection]\nmethod = "gls"\n[privacy]', "projection.method: unknown method 'gls'.*'joint'"),
         ("[privacy]", "[privacy", "not TOML"),

@@ -300,7 +300,6 @@ def test_nothing_goes_to_a_public_directory(tmp_path: Path, output: str) -> None
         ('groups = [{ columns = "kind", labels = { town = "Town" } }]', "labels of column 'kind' names 'town'"),
         ('groups = [{ columns = "kind", weight = "state" }]', "weights in column 'state' are not all numbers"),
         ('groups = [["kind", "colour"]]', "study.groups names 'colour'"),
-        ('geometry = "absent.json"', "study.geometry cannot be read"),
         ('rules = [{ name = "r", eligible = "z > 3" }]', "expression 'z > 3' asks for 'z'; there are 'x', 'y'"),
         ('rules = [{ name = "r", eligible = "x > 3", sums = { y = ["x"] } }]', "sum 'y' is called as a cell is"),
         ('rules = [{ name = "r", eligible = "x > 3", sums = { s = [] } }]', "sum 's' is of nothing; give it cells"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +26,8 @@ from support.examples import examples
 from support.places import REPOSITORY
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
+from topdown.machine.progress import Silent
+from topdown.planning import spine_search
 from topdown.planning.spine_search import SpineProblem, search
 from topdown.planning.spines import Facts, facts_of, grown
 from topdown.tables.assignments import Assignment, areas_of
@@ -33,6 +36,8 @@ BLOCKS = [f"{tract:02}{block:02}" for tract in range(1, 4) for block in range(1,
 TREE = td.Geography.from_geoids(BLOCKS, widths={"tract": 2, "block": 4}, root="x", root_level="town")
 SHARES = {"town": "3/10", "tract": "5/10", "block": "2/10"}
 PLAN = td.Plan("discrete-gaussian", rho=1, shares=SHARES)
+ALL_BELOW = td.Plan("discrete-gaussian", rho=1, shares={"town": 0, "tract": 0, "block": 1})
+NEARLY_ALL_BELOW = td.Plan("geometric", epsilon=1, shares={"town": "1e-6", "tract": 0, "block": "0.999999"})
 
 
 def drawn(rng: np.random.Generator) -> dict[str, dict[str, str]]:
@@ -140,6 +145,15 @@ def test_areas_of_other_units_than_the_lowest_are_refused() -> None:
         td.Spine(["pieces"]).geography(TREE, {"school": {"01": "a", "02": "b"}})
     with pytest.raises(ConfigError, match="areas 'pieces' are called as"):
         td.Spine(["pieces"]).geography(TREE, {"pieces": {"0101": "a"}})
+    for kind in ("urban x rural", "urban x"):
+        with pytest.raises(ConfigError, match=f"areas '{kind}': ' x ' joins what divides a level of a spine"):
+            td.Spine(["tract"]).geography(TREE, {kind: {"0101": "a"}})
+
+
+def test_joining_all_is_the_same_however_large_the_least_size_is() -> None:
+    areas = drawn(np.random.default_rng(4))
+    all_joined = td.Spine(["tract", "pieces"], cap=None, least=13).geography(TREE, areas)
+    assert td.Spine(["tract", "pieces"], cap=None, least=10**21).geography(TREE, areas) == all_joined
 
 
 def all_spines(problem: SpineProblem, caps: Sequence[int | None] = (None, 2)) -> list[td.Spine]:
@@ -203,6 +217,48 @@ def test_the_search_finds_a_spine_as_good_as_the_best_of_all(seed: int) -> None:
     every = all_spines(problem)
     assert len(every) > 30
     assert best.error <= 1.001 * min(least_error(problem, spine, areas) for spine in every)
+
+
+class Heard(Silent):
+    """What a search says, and how many orders it counts."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.counts: list[tuple[int, int]] = []
+
+    def count(self, done: int, total: int) -> None:
+        self.counts.append((done, total))
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+def test_all_orders_of_many_levels_and_one_kind_are_tried() -> None:
+    """There are as many as places for the kind, however many levels there are."""
+    names = [f"L{k}" for k in range(11)]
+    table = pd.DataFrame({"nation": "x", **{name: [block[:2] for block in BLOCKS] for name in names}, "block": BLOCKS})
+    for name in names:
+        table[name] = name + table[name]
+    geography = td.Geography.from_table(pa.Table.from_pandas(table), ["nation", *names, "block"])
+    areas = {"school": drawn(np.random.default_rng(4))["school"]}
+    plan, heard = td.Plan("discrete-gaussian", rho=1), Heard()
+    problem = SpineProblem.of(plan, geography, None, areas_of(areas, geography), {})
+    found = search(problem, heard)
+    assert heard.counts == [*((k, 12) for k in range(12)), (12, 12)]
+    assert found.best.error <= min(one.error for one in found.candidates) * (1 + 1e-4)
+
+
+def test_a_search_among_many_orders_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spine_search, "_MOST_ORDERS", 30)
+    rng = np.random.default_rng(4)
+    areas = {f"k{k}": {block: str(rng.integers(0, 3)) for block in BLOCKS} for k in range(5)}
+    problem, heard = SpineProblem.of(PLAN, TREE, None, areas_of(areas, TREE), {}), Heard()
+    found = search(problem, heard)
+    assert heard.counts[-1] == (30, 30)
+    assert max(total for _, total in heard.counts) == 30
+    assert len(heard.said) == 1
+    assert "the search ended after 30 orders; with fewer kinds of areas" in heard.said[0]
+    assert found.best.error <= min(one.error for one in found.candidates) * (1 + 1e-4)
 
 
 def partitions(one: Sequence[int]) -> Iterator[list[list[int]]]:
@@ -309,6 +365,27 @@ def test_levels_that_are_published_exactly_stay_on_the_spine() -> None:
     assert found.plan.errors(found.best.spine.geography(geography, areas)).set_index("level").loc["county", "sd"] == 0
 
 
+@pytest.mark.parametrize(
+    ("plan", "weights"),
+    [
+        (ALL_BELOW, {"block": 1}),
+        (td.Plan("discrete-gaussian", rho=1, invariants=["town", "tract"]), {"block": 1}),
+        (NEARLY_ALL_BELOW, {"block": 1}),
+        (td.Plan("geometric", epsilon=1, shares={"town": "1/100", "tract": 0, "block": "99/100"}), {}),
+    ],
+)
+def test_the_lowest_level_may_have_nearly_all_of_the_budget(plan: td.Plan, weights: dict[str, float]) -> None:
+    found = search(SpineProblem.of(plan, TREE, None, some(), weights))
+    assert found.best.error <= min(one.error for one in found.candidates) * (1 + 1e-4)
+    assert sum(share for _, share in found.plan.shares.items_) == 1
+
+
+def test_a_spine_without_another_measured_level_leaves_the_budget_to_the_lowest() -> None:
+    plan = td.Plan("geometric", epsilon=1, shares={"tract": "1/2", "block": "1/2"}, invariants=["town"])
+    problem = SpineProblem.of(plan, TREE, None, some(), {})
+    assert problem.candidate("no levels", td.Spine([], cap=None)).shares == {"town": 0, "block": 1}
+
+
 def test_several_queries_keep_their_proportions() -> None:
     schema = td.Schema.from_mapping({"sex": ["f", "m"], "age": ["young", "old"]})
     shares = {"town": {"total": "1/4"}, "tract": {"total": "1/8", "sex": "1/8"}, "block": {"detailed": "1/2"}}
@@ -322,7 +399,12 @@ def test_several_queries_keep_their_proportions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "said"), [({"scool": 1.0}, "did you mean 'school'"), ({"school": -1.0}, "the weight of school is -1")]
+    ("weights", "said"),
+    [
+        ({"scool": 1.0}, "did you mean 'school'"),
+        ({"school": -1.0}, "the weight of 'school' is -1; give 0, or a number from 1e-09 to 1e\\+09"),
+        *(({"school": wrong}, "the weight of 'school' is") for wrong in (1e308, 1e-300, math.inf, math.nan)),
+    ],
 )
 def test_weights_that_make_no_sense_are_refused(weights: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -335,6 +417,13 @@ def test_weights_that_make_no_sense_are_refused(weights: dict[str, float], said:
         (PLAN, {"school": 0, "place": 0, "tract": 0, "town": 0}, "every weight is 0"),
         (td.Plan("geometric", epsilon=1, shares={"town": 1, "tract": 0, "block": 0}), {}, "'block' has no share"),
         (td.Plan("geometric", epsilon=1, invariants=["block"]), {}, "'block' is published exactly"),
+        (ALL_BELOW, {}, "'block' has the share 1 and keeps it; nothing is left"),
+        (
+            td.Plan("geometric", epsilon=1, invariants=["town", "tract"]),
+            {},
+            "give it less, or a weight, such as --weight 'block=1'",
+        ),
+        (NEARLY_ALL_BELOW, {}, "'block' has the share 0.999999 and keeps it"),
         (td.Plan("geometric", epsilon=1, bounds="truncated", upper=9), {}, "noise within bounds"),
     ],
 )
@@ -499,6 +588,26 @@ def test_areas_that_make_no_sense_are_refused_in_one_sentence_and_nothing_is_lef
     error = capsys.readouterr().err.strip().splitlines()
     assert len(error) == 1
     assert said in error[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("published", "published.csv: areas 'published': give the kind a name"),
+        ("spine", "spine.csv: areas 'spine': give the kind a name"),
+        ("School", "School.csv: areas 'School': two kinds have one name but for upper and lower case"),
+        ("o'q", """o'q.csv: areas "o'q": give the kind a name of letters"""),
+        ("pieces", "pieces.csv: areas 'pieces' are called as pieces of all areas are"),
+        ("urban x rural", "urban x rural.csv: areas 'urban x rural': ' x ' joins what divides a level of a spine"),
+        ("ward", "areas 'ward': an area is called 'none', as what lies in none is; give it another name"),
+    ],
+)
+def test_names_that_no_configuration_can_have_are_refused_before_the_search(
+    folder: Path, name: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / f"{name}.csv").write_text("block,area\n0101,none\n0102,east\n")
+    monkeypatch.setattr("topdown.pipeline.chosen_spine.search", lambda *_: pytest.fail("searched"))
+    assert said in refused(folder, capsys, "--areas", folder / f"{name}.csv")
 
 
 @pytest.mark.parametrize("command", ["check", "run"])

@@ -53,7 +53,7 @@ def test_osqp_gives_the_same(method: str, nonnegative: bool, case: Case) -> None
 @examples(8, derandomize=True)
 @given(case=cases(wide_trees(), max_cells=1, wild=False, far=False))
 def test_large_families_give_the_same(method: str, solver: str, case: Case) -> None:
-    # What a root has from below leaves every condition of its family just met, of which Clarabel reports that it failed.
+    # What a root has from below leaves every condition of its family just met: Clarabel then reports a failure.
     assume(solver != "CLARABEL" or np.isfinite(case.variance[0]).all())
     compare(case, method, True, solver)
 

@@ -245,18 +245,22 @@ def test_what_is_not_known_is_not_read_as_the_usual(
         read(public)
 
 
+@pytest.mark.parametrize("read", READERS[:2])
 @pytest.mark.parametrize(
     ("change", "says"),
     [
+        ({"shares": [{"level": "", "query": "detailed", "share": "1"}]}, "shares has the key"),
         ({"mechanism": "laplacian"}, "unknown mechanism 'laplacian'"),
         ({"neighbours": "replace"}, "unknown neighbours 'replace'"),
         ({"only_child": "move"}, "unknown only_child 'move'"),
     ],
 )
-def test_a_plan_that_is_not_known_measures_nothing(change: dict[str, str], says: str, public: Path) -> None:
+def test_a_plan_that_is_not_known_measures_nothing(
+    read: Callable[[Path], object], change: dict[str, Any], says: str, public: Path
+) -> None:
     edit(public, lambda manifest: manifest["privacy"].update(change))
     with pytest.raises(DataError, match=says):
-        td.read_release(public)
+        read(public)
 
 
 def test_a_table_that_the_manifest_does_not_name_is_compared_with_nothing(tmp_path: Path, frame: pd.DataFrame) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.machine.files import whole_file
 from topdown.machine.software import version_of
+from topdown.pages.outline_file import require_in_degrees, require_once
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease
 from topdown.tables.tidy import named_failures, to_frame, with_plain_strings
@@ -38,8 +40,8 @@ def write_geoparquet(
     Args:
         found: the release, as `read_release` gives it.
         path: the file to write.
-        geometry: outlines in GeoJSON, a GeoPackage, a shapefile or GeoParquet, as the file's name says, matched to
-            units by the column that holds the most GEOIDs, as text.
+        geometry: outlines in GeoJSON, TopoJSON, a GeoPackage, a shapefile or GeoParquet, as the file's name says,
+            matched to units by the column that holds the most GEOIDs, as text.
         query: whose answers are written. By default the cells and their total (only the total where several queries
             were measured), and the columns of the release's tables.
 
@@ -102,14 +104,15 @@ def _outlines_of(geography: Geography, source: Path) -> tuple[str, Any]:
     outlines = outlines[~(outlines.geometry.isna() | outlines.geometry.is_empty)]
     if not len(outlines):
         raise DataError(f"{shown_path(source)}: no unit has an outline; give one with polygons")
-    endless = ~np.isfinite(outlines.bounds.to_numpy()).all(axis=1)
-    for wrong, said in (
-        (endless, "the outline of {} has a point that is not finite; correct it"),
-        (outlines[best].duplicated(), "two outlines of {}; join them into one"),
-    ):
-        if wrong.any():
-            node = int(geography.index_of([str(outlines[best][wrong].iloc[0])])[0])
-            raise DataError(f"{shown_path(source)}: {said.format(geography.describe(node))}")
+    shapely, nodes = import_module("shapely"), geography.index_of(outlines[best].tolist())
+    require_once(source, geography, nodes)
+    points = [shapely.get_coordinates(one) for one in outlines.geometry]
+    endless = np.array([not np.isfinite(own).all() for own in points])
+    if endless.any():
+        unit = geography.describe(int(nodes[np.argmax(endless)]))
+        raise DataError(f"{shown_path(source)}: the outline of {unit} has a point that is not finite; correct it")
+    if outlines.crs is None or not outlines.crs.is_projected:
+        require_in_degrees(source, geography, nodes, points)
     return best, outlines
 
 

@@ -7,8 +7,6 @@ read without it.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -17,11 +15,14 @@ from typing import Any
 import pandas as pd
 
 from topdown.errors import ConfigError, DataError
+from topdown.pages.outline_file import outline_file
 from topdown.tables.readers import require_file
-from topdown.wording import reason, shown, shown_path
+from topdown.wording import reason, shown_path
 
-_GIVE = "give GeoJSON (.geojson, .json), a GeoPackage (.gpkg), a shapefile (.shp) or GeoParquet (.parquet)"
-_CRS = re.compile(r"(?:urn:ogc:def:crs:)?(EPSG|OGC):(?:[\w.]*:)?(\w+)")
+_GIVE = (
+    "give GeoJSON or TopoJSON (.geojson, .json, .topojson), a GeoPackage (.gpkg), a shapefile (.shp) or GeoParquet "
+    "(.parquet)"
+)
 
 
 def outlines_in(path: Path) -> Any:
@@ -54,18 +55,12 @@ def _geopandas() -> Any:
         raise ConfigError("maps need geopandas; install it with pip install topdown[geometry]") from None
 
 
-def _geojson(geopandas: Any, path: Path) -> Any:
-    """A FeatureCollection: the features' ids and properties as columns, without a "crs" in degrees (RFC 7946)."""
-    shape = import_module("shapely.geometry").shape
-    document = json.loads(path.read_text(encoding="utf-8-sig"))
-    named = str(((document.get("crs") or {}).get("properties") or {}).get("name") or "EPSG:4326")
-    crs = _CRS.fullmatch(named)
-    if crs is None:
-        raise DataError(f"{shown_path(path)}: its crs {shown(named)} is not known; give outlines in degrees without it")
-    columns = pd.DataFrame([{"id": one.get("id"), **(one.get("properties") or {})} for one in document["features"]])
-    shapes = [None if one.get("geometry") is None else shape(one["geometry"]) for one in document["features"]]
-    # Among OGC's own systems is the one of GeoJSON; GDAL calls it by the EPSG number of the same coordinates.
-    return geopandas.GeoDataFrame(columns, geometry=shapes, crs=4326 if crs[1] == "OGC" else int(crs[2]))
+def _json(geopandas: Any, path: Path) -> Any:
+    """GeoJSON or TopoJSON: the features' ids and properties as columns."""
+    shape, found = import_module("shapely.geometry").shape, outline_file(path)
+    shapes = [None if one.geometry is None else shape(one.geometry) for one in found.features]
+    columns = pd.DataFrame([one.labels for one in found.features])
+    return geopandas.GeoDataFrame(columns, geometry=shapes, crs=found.crs)
 
 
 def _by_gdal(geopandas: Any, path: Path) -> Any:
@@ -87,8 +82,9 @@ def _by_gdal(geopandas: Any, path: Path) -> Any:
 
 
 _READERS: dict[str, Callable[[Any, Path], Any]] = {
-    ".geojson": _geojson,
-    ".json": _geojson,
+    ".geojson": _json,
+    ".json": _json,
+    ".topojson": _json,
     ".gpkg": _by_gdal,
     ".shp": _by_gdal,
     ".parquet": lambda geopandas, path: geopandas.read_parquet(path.absolute()),

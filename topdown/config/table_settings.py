@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, StrictInt, field_validator, model_validator
 
 from topdown.config.toml_section import TomlSection
 from topdown.errors import ConfigError, disagreement, require_known
-from topdown.geography.unit_sums import PUBLISHED, SPINE
-from topdown.planning.spines import Spine
+from topdown.planning.spines import Spine, require_kinds
 from topdown.tables.format import PLAIN, Format
 from topdown.wording import shown
 
@@ -154,20 +152,15 @@ class SpineOptions(TomlSection):
 
     @model_validator(mode="after")
     def _meant(self) -> SpineOptions:
-        for kind in self.areas:
-            if re.fullmatch(r"\w[\w -]*", kind) is None or kind in (PUBLISHED, SPINE):
-                raise ValueError(
-                    f"areas {shown(kind)}: give the kind a name of letters, digits, blanks, - and _ (their table is "
-                    f"called so), and not {PUBLISHED!r} or {SPINE!r}"
-                )
+        if self.names is not None and not all(name.strip() for name in self.names):
+            raise ValueError("names has an empty one; give every level a name")
         if self.names is not None and len({*self.names}) != len(self.levels) + 2:
             raise ValueError(
                 f"names has {len({*self.names})} different ones; give {len(self.levels) + 2}: one for the root's "
                 "level, one for each of levels, one for the lowest"
             )
-        if len({kind.casefold() for kind in self.areas}) < len(self.areas):
-            raise ValueError("areas: two kinds have one name but for upper and lower case; give each its own")
         try:
+            require_kinds([*self.areas])
             self.spine  # noqa: B018 # refuses what is none
         except ConfigError as error:
             raise ValueError(str(error)) from None
@@ -234,9 +227,15 @@ class GeographyOptions(TomlSection):
         if self.root is not None and not self.root.strip():
             found.append("root is empty; give the root's name, or leave it out")
         levels = self.levels if self.levels is not None else list(self.widths or {})
+        if not all(name.strip() for name in self.level_names):
+            found.append("a level has an empty name; give every one a name in levels, or in widths and root_level")
         twice = next((name for name in self.level_names if self.level_names.count(name) > 1), None)
         if twice is not None:
             found.append(f"two levels are called {shown(twice)}; give every level its own name")
+        measured = self.measured_names
+        twice = next((name for name in measured if measured.count(name) > 1), None) if self.spine is not None else None
+        if twice is not None:
+            found.append(f"two levels of the spine are called {shown(twice)}; name them apart in geography.spine.names")
         if isinstance(self.names, dict):
             unknown = [level for level in self.names if level not in levels]
             found += [

@@ -211,12 +211,19 @@ def area_sums(geography: Geography) -> dict[str, UnitSums]:
     return geography.area_units if isinstance(geography, SpineGeography) else {}
 
 
-def _of_areas(kind: str, names: Sequence[str], code: IntArray, geography: Geography) -> Geography:
-    """The tree of the areas of a ``kind``: the root, the areas, the leaves; leaves in none are in one of their own."""
+def require_areas(kind: str, names: Sequence[str]) -> None:
+    """Refuse an area, of those of a ``kind`` by their ``names``, that is called as what lies in none is. Raises
+    `ConfigError`.
+    """
     if NOWHERE in names:
         raise ConfigError(
             f"areas {shown(kind)}: an area is called {NOWHERE!r}, as what lies in none is; give it another name"
         )
+
+
+def _of_areas(kind: str, names: Sequence[str], code: IntArray, geography: Geography) -> Geography:
+    """The tree of the areas of a ``kind``: the root, the areas, the leaves; leaves in none are in one of their own."""
+    require_areas(kind, names)
     known = sorted([*names, NOWHERE])
     rank = {name: place for place, name in enumerate(known)}
     of_code = np.array([*(rank[name] for name in names), rank[NOWHERE]])

@@ -18,6 +18,7 @@ import vl_convert
 from topdown.config import RunConfig, load_config
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
+from topdown.geography.unit_sums import require_areas
 from topdown.machine.progress import Stages
 from topdown.machine.software import version_of
 from topdown.pages.chart_style import GREY, INK, styled
@@ -26,8 +27,8 @@ from topdown.pipeline.input.spine_reading import require_not_confidential
 from topdown.pipeline.input.unit_reading import listed_units
 from topdown.planning.plan_toml import key, plan_lines, text
 from topdown.planning.spine_search import ComparedSpine, FoundSpine, SpineProblem, search, weighed_otherwise
-from topdown.planning.spines import Spine
-from topdown.tables.assignments import areas_of
+from topdown.planning.spines import Spine, require_kinds
+from topdown.tables.assignments import areas_of, kind_of
 from topdown.tables.tidy import write_parquet, write_text
 from topdown.wording import shown, shown_path, unquoted
 
@@ -52,10 +53,11 @@ def choose(config: RunConfig, areas: Sequence[Path], weights: Mapping[str, float
     """The best spine for the public list of units of ``config``, with areas of several kinds, a file each. No count is
     read.
 
-    Raises `ConfigError` where the units, or the areas, are those of the confidential table, for a preset, whose shares
-    are given, and as `SpineProblem.of`; `DataError` as `areas_of`.
+    Raises `ConfigError` where the units, or the areas, are those of the confidential table, for kinds and areas whose
+    names are taken, for a preset, whose shares are given, and as `SpineProblem.of`; `DataError` as `areas_of`.
     """
     require_public(config, areas)
+    _require_kinds(areas)
     if config.privacy.preset is not None:
         raise ConfigError(
             f"privacy.preset = {shown(config.privacy.preset)} has its own shares; for its own spine leave --areas out, "
@@ -65,10 +67,12 @@ def choose(config: RunConfig, areas: Sequence[Path], weights: Mapping[str, float
     with stages.stage("reading the units"):
         geography = listed_units(config.units_path, config, stages)
         given = areas_of(list(areas), geography)
+    for one in given:
+        require_areas(one.name, one.districts)
     schema = config.schema_of_cells if config.has_schema or config.asks_queries else None
     problem = SpineProblem.of(config.plan(), geography, schema, given, weights)
     with stages.stage("searching for a spine"):
-        found = search(problem)
+        found = search(problem, stages)
         otherwise = weighed_otherwise(problem, found.best, _FACTORS)
     tables = dict(zip((one.name for one in given), areas, strict=True))
     return ChosenSpine(problem, geography, tables, found, otherwise)
@@ -88,6 +92,16 @@ def require_public(config: RunConfig, areas: Sequence[Path]) -> None:
         )
     for name, path in (("geography.units", config.units_path), *(("--areas", path) for path in areas)):
         require_not_confidential(config, name, path)
+
+
+def _require_kinds(areas: Sequence[Path]) -> None:
+    """Refuse tables of areas whose kinds no configuration can name. Raises `ConfigError`, with the table."""
+    kinds = [kind_of(path) for path in areas]
+    for number, path in enumerate(areas, 1):
+        try:
+            require_kinds(kinds[:number])
+        except ConfigError as error:
+            raise ConfigError(f"{shown_path(path)}: {error}") from None
 
 
 def lines(chosen: ChosenSpine) -> Iterator[str]:

@@ -140,6 +140,8 @@ def _page_options(config: DerivationConfig) -> PageOptions:
 def _write_page(config: DerivationConfig, directory: Path, stages: Stages) -> None:
     with stages.stage("making the page"):
         made = write_page(directory / "public", directory / PAGE, _page_options(config))
+    for note in made.notes:
+        stages.say(f"note      page: {note}")
     if made.already_there:
         stages.say(f"{made.output} is this release's page already; nothing was written")
     else:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -25,6 +25,7 @@ import numpy.typing as npt
 from topdown.errors import ConfigError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.machine.progress import Silent, Stages
 from topdown.planning.budget import precision_of
 from topdown.planning.spines import AND, PIECES, SQRT, Facts, Spine, facts_of, grown, together
 from topdown.planning.sum_precision import SummedAnswers, SumPrecisions
@@ -37,10 +38,12 @@ from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 _LEAST = 1e-5
-"""The smallest share of a level in the search."""
+"""The smallest share of a level in the search; one without a share counts as if it had this one."""
 _LEFT_OUT, _ALLOWED = 2e-3, 1.002
 """A level with a smaller share is removed if the error grows by this factor at most."""
-_FEW_ORDERS = 24
+_MOST_WEIGHT = 1e9
+_FEW_ORDERS, _MOST_ORDERS = 24, 500
+"""So many orders are all tried; of more so many at most."""
 _CAPS: tuple[int | str | None, ...] = (None, SQRT, 64, 16, 4)
 _LEASTS = (1, 2, 4, 8, 16)
 """The sizes that are tried for the groups of the last level."""
@@ -90,9 +93,9 @@ class SpineProblem:
     ) -> SpineProblem:
         """The problem with some ``weights``; by default 1, and 0 for the lowest level.
 
-        Raises `ConfigError` for a weight of an unknown level or kind, or below 0; for weights of 0 alone; no areas;
-        noise within bounds, or neither Laplace nor Gaussian; a lowest level that is exact or has no share. Raises
-        `BudgetError` where plan, levels and schema disagree.
+        Raises `ConfigError` for a weight of an unknown level or kind, or out of range; for weights of 0 alone; no
+        areas; noise within bounds, or neither Laplace nor Gaussian; a lowest level that is exact, has no share or all.
+        Raises `BudgetError` where plan, levels and schema disagree.
         """
         if not areas:
             raise ConfigError("a spine is chosen for areas; give a table of units and their areas with --areas")
@@ -105,8 +108,11 @@ class SpineProblem:
         known = [geography.levels[0], *facts.codes, geography.levels[-1]]
         for name, weight in weights.items():
             require_known(name, known, "weight of level or areas")
-            if not 0.0 <= weight < float("inf"):
-                raise ConfigError(f"the weight of {name} is {weight:g}; give 0 or more")
+            if weight != 0.0 and not 1.0 / _MOST_WEIGHT <= weight <= _MOST_WEIGHT:
+                raise ConfigError(
+                    f"the weight of {shown(name)} is {weight:g}; give 0, or a number from {1.0 / _MOST_WEIGHT:g} to "
+                    f"{_MOST_WEIGHT:g}"
+                )
         usual = {name: 0.0 if name == known[-1] else 1.0 for name in known} | dict(weights)
         if not any(usual.values()):
             raise ConfigError("every weight is 0; give one of a level or kind of areas that matters")
@@ -118,7 +124,12 @@ class SpineProblem:
         if not usual[lowest] and not any(plan.share(lowest, query) for query in plan.queries(lowest)):
             raise ConfigError(
                 f"level {shown(lowest)} has no share, and nothing else tells what an area has of a unit that it cuts; "
-                f"give it a share, or a weight, such as --weight {lowest}=1"
+                f"give it a share, or a weight, such as --weight {shown(f'{lowest}=1')}"
+            )
+        if not usual[lowest] and _share_of(plan, lowest) > 1.0 - _LEFT_OUT:
+            raise ConfigError(
+                f"level {shown(lowest)} has the share {_share_of(plan, lowest):.6g} and keeps it; nothing is left for "
+                f"the levels of a spine: give it less, or a weight, such as --weight {shown(f'{lowest}=1')}"
             )
         return cls(plan, geography, schema, facts, usual)
 
@@ -158,7 +169,7 @@ class SpineProblem:
         """``spine`` with optimal shares, or with optimal shares of its levels that are in ``start``."""
         built = BuiltSpine.of(self, spine)
         shares = built.best() if start is None else np.array([start.get(level, 0.0) for level in built.levels])
-        error, _, by_kind = built.error(np.maximum(shares, _LEAST * 1e-3))
+        error, _, by_kind = built.error(np.maximum(shares, _LEAST))
         return ComparedSpine(
             words, spine, dict(zip(built.levels, shares.tolist(), strict=True)), by_kind, error, built.groups
         )
@@ -291,10 +302,14 @@ class BuiltSpine:
         return total, gradient, by_kind
 
     def best(self) -> FloatArray:
-        """The shares (levels,) with the smallest error; the leaves keep the plan's share unless they have a weight."""
+        """The shares (levels,) with the smallest error; the leaves keep the plan's share unless they have a weight, or
+        no other level is measured.
+        """
         from scipy.optimize import LinearConstraint, minimize
 
         free, left = np.flatnonzero(self.free), 1.0 - float(self.given.sum())
+        if not len(free):
+            return np.asarray(self.given / self.given.sum())
         start = np.full(len(free), left / len(free))
 
         def shares(x: FloatArray) -> FloatArray:
@@ -305,7 +320,7 @@ class BuiltSpine:
         scale = self.error(shares(start))[0]
 
         def price(x: FloatArray) -> tuple[float, FloatArray]:
-            total, gradient, _ = self.error(np.maximum(shares(x), _LEAST * 1e-3))
+            total, gradient, _ = self.error(np.maximum(shares(x), _LEAST))
             return total / scale, gradient[free] / scale
 
         found = minimize(
@@ -333,8 +348,10 @@ def _share_of(plan: Plan, level: str) -> float:
     return sum(float(plan.share(level, query)) for query in plan.queries(level))
 
 
-def search(problem: SpineProblem) -> FoundSpine:
-    """The best spine of a problem, and the candidates that it is compared with."""
+def search(problem: SpineProblem, stages: Stages | None = None) -> FoundSpine:
+    """The best spine of a problem, and the candidates that it is compared with. ``stages`` are told how many orders of
+    those that come next were tried, and if there were too many.
+    """
     facts, plan, geography = problem.facts, problem.plan, problem.geography
     levels, kinds = facts.level_names, facts.kinds
     own = {level: _share_of(plan, level) for level in geography.levels}
@@ -347,7 +364,7 @@ def search(problem: SpineProblem) -> FoundSpine:
         groups = [*told, f"{PIECES}{AND}{told[-1]}"]
         beside.append(problem.candidate("groups follow all areas, of limited size", Spine(groups, cap=SQRT)))
         beside.append(problem.candidate("groups follow all areas, of any size", Spine(groups, cap=None)))
-    best = problem.of_order(min(_tried(problem), key=lambda order: problem.of_order(order).error))
+    best = _best_order(problem, stages or Silent())
     best = _other_sizes(problem, _fewer_levels(problem, best))
     whole = rounded(problem, best)
     judged = {level: _share_of(whole, level) for level in best.shares}
@@ -382,31 +399,61 @@ def _movable(problem: SpineProblem) -> list[str]:
     return [name for name in problem.facts.codes if problem.weights[name] and name not in problem.fixed]
 
 
-def _tried(problem: SpineProblem) -> list[tuple[str, ...]]:
-    """The orders that were tried: all where there are few, otherwise, from several starting points, all that differ by
-    one move, as long as the error decreases.
+def _best_order(problem: SpineProblem, stages: Stages) -> ComparedSpine:
+    """The best of all orders where they are few; otherwise of those that differ by one move, from two starting points,
+    as long as the error decreases and not too many were tried.
     """
     movable, fixed = _movable(problem), problem.fixed
     levels = [name for name in movable if name in problem.facts.level_names]
     kinds = [name for name in movable if name in problem.facts.kinds]
-    n_orders = math.factorial(len(movable)) // math.factorial(len(levels))
-    if n_orders <= _FEW_ORDERS:
-        every = itertools.permutations(movable)
-        return [(*fixed, *order) for order in every if [name for name in order if name in levels] == levels]
-    heaviest = sorted(kinds, key=lambda kind: -problem.weights[kind])
-    starts = [[*levels[:place], *heaviest, *levels[place:]] for place in range(len(levels) + 1)]
-    tried: list[tuple[str, ...]] = []
-    for start in sorted(starts, key=lambda order: problem.of_order((*fixed, *order)).error)[:2]:
-        now, error = tuple(start), problem.of_order((*fixed, *start)).error
-        tried.append((*fixed, *now))
-        while True:
-            near = {order: problem.of_order((*fixed, *order)).error for order in _moved(now, levels)}
-            nearest = min(near, key=lambda order: near[order])
-            if near[nearest] >= error * _BETTER:
+
+    def tried(orders: Iterable[tuple[str, ...]]) -> list[ComparedSpine]:
+        found, new = [], list(orders)
+        for number, order in enumerate(new):
+            known = len(problem._known)
+            if known >= _MOST_ORDERS:
                 break
-            now, error = nearest, near[nearest]
-            tried.append((*fixed, *now))
-    return tried
+            stages.count(known, min(known + len(new) - number, _MOST_ORDERS))
+            found.append(problem.of_order((*fixed, *order)))
+        stages.count(len(problem._known), len(problem._known))
+        return found
+
+    if math.factorial(len(movable)) // math.factorial(len(levels)) <= _FEW_ORDERS:
+        return min(tried(_orders(levels, kinds)), key=_error)
+    heaviest = sorted(kinds, key=lambda kind: -problem.weights[kind])
+    starts = [(*levels[:place], *heaviest, *levels[place:]) for place in range(len(levels) + 1)]
+    firsts = sorted(zip(tried(starts), starts, strict=False), key=lambda pair: pair[0].error)[:2]
+    ends = []
+    for best, order in firsts:
+        now, at = best, order
+        while True:
+            orders = list(_moved(at, levels))
+            near = tried(orders)
+            nearest = min(near, key=_error, default=now)
+            if nearest.error >= now.error * _BETTER:
+                break
+            now, at = nearest, orders[near.index(nearest)]
+        ends.append(now)
+    if len(problem._known) >= _MOST_ORDERS:
+        stages.say(
+            f"note      the search ended after {_MOST_ORDERS} orders; with fewer kinds of areas, or a --weight of 0 "
+            "for those that matter less, it goes on to its own end"
+        )
+    return min(ends, key=_error)
+
+
+def _error(one: ComparedSpine) -> float:
+    return one.error
+
+
+def _orders(levels: Sequence[str], kinds: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """All orders of ``kinds`` and ``levels`` in which levels keep their own."""
+    if not levels and not kinds:
+        yield ()
+    if levels:
+        yield from ((levels[0], *rest) for rest in _orders(levels[1:], kinds))
+    for kind in kinds:
+        yield from ((kind, *rest) for rest in _orders(levels, [other for other in kinds if other != kind]))
 
 
 def _moved(order: tuple[str, ...], levels: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -8,6 +8,7 @@ unit of a published level, or the area of a kind, in which a leaf lies.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from topdown.errors import ConfigError, DataError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, Tree
+from topdown.geography.unit_sums import PUBLISHED, SPINE
 from topdown.tables.assignments import Assignment, areas_of
 from topdown.wording import shown
 
@@ -51,10 +53,37 @@ class Facts(NamedTuple):
         return [*self.codes][self.levels :]
 
 
+def require_kinds(kinds: Sequence[str]) -> None:
+    """Refuse kinds of areas whose names no file, or no level of a spine, can have. Raises `ConfigError`."""
+    for number, kind in enumerate(kinds):
+        if re.fullmatch(r"\w([\w -]*[\w-])?", kind) is None or kind in (PUBLISHED, SPINE):
+            raise ConfigError(
+                f"areas {shown(kind)}: give the kind a name of letters, digits, blanks, - and _ (their table is "
+                f"called so), and not {PUBLISHED!r} or {SPINE!r}"
+            )
+        _require_kind(kind)
+        others = [other for other in kinds[:number] if other != kind]
+        if kind.casefold() in {other.casefold() for other in others}:
+            raise ConfigError(
+                f"areas {shown(kind)}: two kinds have one name but for upper and lower case; give each its own"
+            )
+
+
+def _require_kind(kind: str) -> None:
+    """Refuse a kind that has a name by which the levels of a spine are told apart. Raises `ConfigError`."""
+    if kind == PIECES:
+        raise ConfigError(f"areas {shown(PIECES)} are called as pieces of all areas are; give their table another name")
+    if AND in f"{kind} ":
+        raise ConfigError(
+            f"areas {shown(kind)}: {AND!r} joins what divides a level of a spine; give their table a name without it"
+        )
+
+
 def facts_of(geography: Geography, areas: Sequence[Assignment]) -> Facts:
     """The facts of a geography's leaves and of areas of several kinds.
 
-    Raises `ConfigError` for a kind that is called "pieces", `DataError` for one whose table is not of leaves.
+    Raises `ConfigError` for a kind that is called "pieces" or has " x " in its name, `DataError` for one whose table is
+    not of leaves.
     """
     tree = geography.tree
     codes: dict[str, IntArray] = {}
@@ -68,10 +97,7 @@ def facts_of(geography: Geography, areas: Sequence[Assignment]) -> Facts:
     codes = dict(reversed(codes.items()))
     levels = len(codes)
     for one in areas:
-        if one.name == PIECES:
-            raise ConfigError(
-                f"areas {shown(PIECES)} are called as pieces of all areas are; give their table another name"
-            )
+        _require_kind(one.name)
         if one.level != geography.levels[-1]:
             raise DataError(
                 f"areas {shown(one.name)}: their units are of level {shown(one.level)}; give those of the lowest, "
@@ -202,7 +228,7 @@ class Spine:
             found.append(key)
             unit = together([unit, key])
         if self.least > 1 and found:
-            found[-1] = _joined(found, self.least)
+            found[-1] = _joined(found, min(self.least, len(unit) + 1))  # all that are more join all
         if self.cap is not None and found:
             found[-1] = capped(found, self.cap)
         return found

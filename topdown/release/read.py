@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,24 +18,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from topdown.errors import DataError, TopdownError
+from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest
 from topdown.machine.memory import most_at_once, too_large
 from topdown.measurements.filed_values import FiledValues
 from topdown.measurements.measurements import Answers, Measurements, none_measured, nothing_kept
-from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
 from topdown.projection.limits import AnswerLimits
-from topdown.release.manifest import LIMITS_STATEMENT, MALFORMED, DerivedFrom, LedgerEntry, Origin
+from topdown.release.drawing import drawing_of
+from topdown.release.manifest import DerivedFrom, Origin
 from topdown.release.partition import GEOGRAPHY, LIMITS, MEASUREMENTS
 from topdown.release.places import MANIFEST
-from topdown.release.released_counts import as_described, released_limits, schema_of, units_of
+from topdown.release.released_counts import as_described, released_limits, units_of
 from topdown.release.verified import verify_files
 from topdown.tables.parquet import longest_text, require_texts
-from topdown.wording import FETCH, reason, shown, shown_path
+from topdown.wording import FETCH, shown, shown_path
 from topdown.workload import DETAILED, TOTAL, Query, Schema
 
 _KEYS = ["level", "query"]
@@ -83,18 +82,6 @@ def geography_of(folder: Path, manifest: Mapping[str, Any]) -> Geography:
     return units_of(folder, manifest)
 
 
-@contextmanager
-def _as_drawn(folder: Path) -> Iterator[None]:
-    """Turns the errors of a manifest that does not describe measurements into a `DataError`."""
-    try:
-        yield
-    except MALFORMED as error:
-        raise DataError(
-            f"{shown_path(folder / MANIFEST)}: does not describe how the measurements were drawn: "
-            f"{error if isinstance(error, TopdownError) else reason(error)}"
-        ) from None
-
-
 def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
     """As `read_measurements`, of a release whose files were verified against its ``manifest``."""
     geography, large = geography_of(folder, manifest), manifest["cells"] is None
@@ -103,39 +90,23 @@ def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
             f"{shown_path(folder)}: has no {MEASUREMENTS}, as releases in parts of earlier versions; make it again: "
             "the same run draws the same noise"
         )
-    with _as_drawn(folder):
-        privacy = dict(manifest["privacy"])
-        stated: Any = privacy.get("measured")  # without a plan
-        plan = Plan.from_dict(privacy) if stated is None else None
-        mechanism = None if plan is not None or privacy["mechanism"] is None else MECHANISMS[privacy["mechanism"]].name
-        cells = () if large else tuple(str(cell) for cell in manifest["cells"])
-        schema = None if manifest["schema"] is None and not large else schema_of(folder, manifest)
-        ledger = None if manifest["ledger"] is None else LedgerEntry(**manifest["ledger"])
-        units = manifest["units"]["sha256"]
-        noise = None if manifest.get("noise") is None else str(manifest["noise"])  # since version 1.6
-        fit = manifest["fit_for_release"] is True
-        notices = tuple(str(one) for one in manifest.get("notices", ()))  # since version 1.4
-        known = manifest.get("limits")  # since version 1.5
-        limits_digest = None if known is None else str(known["sha256"])
-        statement = LIMITS_STATEMENT if known is None else str(known["statement"])
-        spine = manifest.get("spine")  # since version 1.7
-        areas = None if spine is None or spine["areas_sha256"] is None else str(spine["areas_sha256"])
-    if large and schema is not None:
-        nothing = nothing_kept(geography, schema, plan, fit_for_release=fit)
-        derived_from = DerivedFrom(file_digest(folder / MANIFEST), "")
-        origin = Origin(units, ledger, derived_from, notices, limits_digest, statement, noise)
-        limits = released_limits(folder / LIMITS, geography, schema) if LIMITS in manifest["files"] else None
+    drawn = drawing_of(folder, manifest)
+    plan, limited = drawn.plan, folder / LIMITS
+    if large and drawn.schema is not None:
+        nothing = nothing_kept(geography, drawn.schema, plan, fit_for_release=drawn.fit)
+        origin = replace(drawn.origin, derived_from=DerivedFrom(file_digest(folder / MANIFEST), ""))
+        limits = released_limits(limited, geography, drawn.schema) if LIMITS in manifest["files"] else None
         return Published(folder, nothing, plan, origin, limits)
     with as_described(folder / MEASUREMENTS):
-        entries = list(_stated_entries(stated) if plan is None else _entries_of(plan, geography))
-        found = _read(folder / MEASUREMENTS, geography, cells, schema, entries)
+        entries = list(_stated_entries(drawn.measured) if plan is None else _entries_of(plan, geography))
+        found = _read(folder / MEASUREMENTS, geography, drawn.cells, drawn.schema, entries)
         names = noise_names(manifest)
-        measurements = replace(found, plan=plan, fit_for_release=fit, mechanism=mechanism, noise_names=names)
+        measurements = replace(
+            found, plan=plan, fit_for_release=drawn.fit, mechanism=drawn.mechanism, noise_names=names
+        )
     derived_from = DerivedFrom(file_digest(folder / MANIFEST), manifest["files"][MEASUREMENTS]["sha256"])
-    origin = Origin(units, ledger, derived_from, notices, limits_digest, statement, noise, areas)
-    limits = None
-    if limits_digest is not None:
-        limits = released_limits(folder / LIMITS, geography, measurements.schema)
+    origin = replace(drawn.origin, derived_from=derived_from)
+    limits = None if origin.limits is None else released_limits(limited, geography, measurements.schema)
     return Published(folder, measurements, plan, origin, limits)
 
 

@@ -22,6 +22,7 @@ from topdown.geography.unit_sums import SpineGeography, published
 from topdown.machine.files import file_digest
 from topdown.release.answer_files import AREAS, FOLDER, area_paths, paths_of, table_counts
 from topdown.release.archive import STRAY, unpacked
+from topdown.release.drawing import drawing_of
 from topdown.release.layouts import EVERY_CELL
 from topdown.release.manifest import MALFORMED, manifest_at, require_version
 from topdown.release.partition import GEOGRAPHY, LIMITS, RELEASE, is_part
@@ -75,7 +76,8 @@ def verify_release(public: str | Path) -> Verified:
     parent (in a release of an earlier version, which lacks it: every level to the root). If the measurements were made
     on a spine, all trees of geography.parquet have the same leaves, and the counts of areas are the sums of their
     leaves. In a release of several queries there is a row for every cell that has records, and no cell that the
-    schema's zeros exclude has any. Every table is the sum of the counts. Raises `DataError` that names the files, or
+    schema's zeros exclude has any. Every table is the sum of the counts. The manifest describes how the measurements
+    were drawn. Raises `DataError` that names the files, or
     the unit, at fault.
 
     Args:
@@ -90,6 +92,7 @@ def verify_release(public: str | Path) -> Verified:
         with unpacked(folder) as inside:
             return replace(verify_release(inside), public=folder)
     manifest = verify_files(folder)
+    drawing_of(folder, manifest)
     with as_described(folder / RELEASE):
         _require_counts(folder, manifest)
     return Verified(folder, tuple(sorted(manifest["files"])), file_digest(folder / MANIFEST))

@@ -80,8 +80,8 @@ def assigned_units(path: Path, geography: Geography, district: Sequence[str] = (
     if len(columns) > 2 and not district:
         raise DataError(
             f"{shown_path(path)}: has {column_names(columns)}, and it is not clear which of them has the districts; "
-            "give a table of two, or where there is --district name it, or several that do so together, such as "
-            "--district COUNTYFP --district DISTRICT"
+            "give a table of units and their districts alone (topdown aggregate: or name one or several columns of "
+            "districts, such as --district COUNTYFP --district DISTRICT)"
         )
     table = read_table(path, [columns[0], *wanted], form=form)
     unit, *parts = (
@@ -181,7 +181,7 @@ def assignments(
         named = list(given.items())
     else:
         files = [given] if isinstance(given, str | Path) else list(given)
-        named = [(Path(one).name.split(".")[0], one) for one in files]
+        named = [(kind_of(Path(one)), one) for one in files]
     if not named:
         raise ConfigError("no assignment is given; name at least one file of units and their districts")
     names = [name for name, _ in named]
@@ -189,6 +189,11 @@ def assignments(
     if twice is not None:
         raise ConfigError(f"two assignments are called {shown(twice)}; rename one of the files")
     return [assignment(name, one, geography, district=district, skip_unknown=skip_unknown) for name, one in named]
+
+
+def kind_of(path: Path) -> str:
+    """What the areas in a file are called: as the file is, without its suffix."""
+    return path.name.split(".")[0]
 
 
 def areas_of(given: Files | Mapping[str, Given], geography: Geography) -> list[Assignment]:

@@ -10,7 +10,7 @@ import pytest
 
 import topdown as td
 from support.reported import nation, outline_file
-from topdown.errors import ConfigError
+from topdown.errors import DataError
 from topdown.pages import leaf_outlines
 from topdown.pages.leaf_outlines import read_outlines
 
@@ -62,40 +62,64 @@ def test_topojson_gives_the_same_outlines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("{", "cannot be read as JSON"),
-        ('{"type": "Feature"}', "give a GeoJSON FeatureCollection or a TopoJSON"),
+        ("{", "cannot be read as outlines in JSON: Expecting property name"),
+        ('{"type": "Feature"}', "is of type 'Feature'; give outlines as a GeoJSON FeatureCollection or a TopoJSON"),
         ('{"type": "FeatureCollection", "features": []}', "no feature's id or property"),
-        ('{"type": "FeatureCollection"}', "malformed"),
+        ('{"type": "FeatureCollection"}', "features is missing; give a list of them"),
         (
             '{"type": "Topology", "arcs": [], "objects": {"a": {"geometries": [{"type": "Polygon", "arcs": [[3]]}]}}}',
-            "malformed",
+            "geometry 1 refers to arcs that are not there",
         ),
-        ("[]", "give a GeoJSON"),
-        ("", "cannot be read as JSON"),
+        (
+            '{"type": "Topology", "arcs": [], "objects": {"a": {"geometries": [{"type": "Polygon", "arcs": 7}]}}}',
+            "the arcs of geometry 1 are a number; give a list of rings",
+        ),
+        ("[]", "is a list; give outlines as a GeoJSON"),
+        ("5", "is a number; give outlines as a GeoJSON"),
+        ("null", "is null; give outlines as a GeoJSON"),
+        ("", "cannot be read as outlines in JSON"),
         ("\ud800", "not UTF-8"),
-        ("1" * 5000, "cannot be read as JSON"),
+        ("1" * 5000, "cannot be read as outlines in JSON"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a":' * 100_000, "nested too deeply"),
-        ('{"type": ["FeatureCollection"]}', "give a GeoJSON"),
-        ('{"type": "FeatureCollection", "features": 3}', "malformed"),
-        ('{"type": "FeatureCollection", "features": [3]}', "malformed"),
-        ('{"type": "FeatureCollection", "features": [{"geometry": 3}]}', "malformed"),
-        ('{"type": "FeatureCollection", "features": [{"geometry": null, "properties": 3}]}', "malformed"),
-        ('{"type": "Topology"}', "malformed"),
-        ('{"type": "Topology", "arcs": [], "objects": {}}', "malformed"),
+        ('{"type": ["FeatureCollection"]}', "give outlines as a GeoJSON"),
+        ('{"type": "FeatureCollection", "features": 3}', "features is a number; give a list of them"),
+        ('{"type": "FeatureCollection", "features": [3]}', "feature 1 is a number; give an object with an outline"),
+        ('{"type": "FeatureCollection", "features": [null]}', "feature 1 is null; give an object with an outline"),
+        ('{"type": "FeatureCollection", "features": ["x"]}', "feature 1 is text; give an object with an outline"),
+        ('{"type": "FeatureCollection", "features": [{"geometry": 3}]}', "the geometry of feature 1 is a number"),
+        (
+            '{"type": "FeatureCollection", "features": [{"geometry": null, "properties": [1]}]}',
+            "the properties of feature 1 are a list; give an object",
+        ),
+        ('{"type": "FeatureCollection", "features": [], "crs": 3}', "malformed"),
+        (
+            '{"type": "FeatureCollection", "features": [], "crs": {"properties": {"name": "EPSG:3857"}}}',
+            "has the crs EPSG:3857; give outlines in degrees of longitude and latitude",
+        ),
+        (
+            '{"type": "FeatureCollection", "features": [], "crs": {"properties": {"name": "my own"}}}',
+            "its crs 'my own' is not known; give outlines in degrees",
+        ),
+        ('{"type": "Topology"}', "arcs is missing; give a list of them"),
+        ('{"type": "Topology", "arcs": []}', "malformed"),
+        ('{"type": "Topology", "arcs": [], "objects": {}}', "none of its objects has geometries"),
         ('{"type": "Topology", "arcs": [], "objects": []}', "malformed"),
-        ('{"type": "Topology", "arcs": [3], "objects": {"a": {"geometries": []}}}', "malformed"),
+        ('{"type": "Topology", "arcs": [3], "objects": {"a": {"geometries": []}}}', "arc 1 is no list of points"),
         ('{"type": "Topology", "arcs": [], "transform": 3, "objects": {"a": {"geometries": []}}}', "malformed"),
         ('{"type": "Topology", "arcs": [], "transform": {"scale": [1], "translate": [1]}, "objects": {}}', "malformed"),
-        ('{"type": "Topology", "arcs": [], "objects": {"a": {"geometries": [{"type": ["Polygon"]}]}}}', "malformed"),
+        (
+            '{"type": "Topology", "arcs": [], "objects": {"a": {"geometries": [{"type": ["Polygon"]}]}}}',
+            "geometry 1 has an outline of type",
+        ),
     ],
 )
 def test_what_is_no_geometry_is_refused(tmp_path: Path, text: str, match: str) -> None:
     path = tmp_path / "bad.json"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    with pytest.raises(ConfigError, match=match):
+    with pytest.raises(DataError, match=match):
         read_outlines(path, nation()[0])
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(DataError, match=r"study.geometry: .*absent.json: no such file"):
         read_outlines(tmp_path / "absent.json", nation()[0])
 
 
@@ -131,17 +155,66 @@ def test_parts_without_an_area_are_not_drawn(tmp_path: Path, coordinates: str, k
     assert found.leaves.tolist() == [nation()[0].n_leaves - 2]
 
 
-@pytest.mark.parametrize("kind", ["GeometryCollection", "polygon", "Circle"])
+def test_the_polygons_of_a_collection_are_drawn(tmp_path: Path) -> None:
+    path = feature_file(tmp_path, '[], "geometries": [{"type": "Point", "coordinates": [0, 0]}]', "GeometryCollection")
+    assert len(read_outlines(path, nation()[0]).geometries) == 1
+    polygon = json.dumps({"type": "Polygon", "coordinates": [SQUARE]})
+    path = feature_file(tmp_path, f'[], "geometries": [{polygon}]', "GeometryCollection")
+    found = read_outlines(path, nation()[0]).geometries
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", ["polygon", "Circle"])
 def test_an_outline_of_a_type_that_is_not_known_is_not_left_out(tmp_path: Path, kind: str) -> None:
     """The map would lack a unit, and nobody would know."""
-    with pytest.raises(ConfigError, match=f"has an outline of type '{kind}'; give Polygon or MultiPolygon"):
+    with pytest.raises(DataError, match=f"has an outline of type '{kind}'; give Polygon or MultiPolygon"):
         read_outlines(feature_file(tmp_path, "[[[0, 0], [0, 1], [1, 1], [0, 0]]]", kind), nation()[0])
 
 
-def test_large_rings_are_drawn(tmp_path: Path) -> None:
-    found = read_outlines(feature_file(tmp_path, "[[[1e8, 0], [0, 1e8], [0, 0]]]"), nation()[0])
-    assert len(found.geometries) == 2
-    assert np.isfinite([point for g in found.geometries for p in g["coordinates"] for r in p for point in r]).all()
+@pytest.mark.parametrize("far", ["1e8", "361", "1e300"])
+def test_outlines_in_metres_are_refused(tmp_path: Path, far: str) -> None:
+    """The map would be one of nothing."""
+    with pytest.raises(DataError, match=r"map.json: the outline of county 'C11' .* coordinates that are no degrees"):
+        read_outlines(feature_file(tmp_path, f"[[[{far}, 0], [0, 10], [0, 0]]]"), nation()[0])
+    with pytest.raises(DataError, match=r"no degrees; give outlines in degrees of longitude and latitude \(WGS 84\)"):
+        read_outlines(feature_file(tmp_path, "[[[0, 91], [0, 10], [9, 0], [0, 91]]]"), nation()[0])
+
+
+def test_two_outlines_of_one_unit_are_refused(tmp_path: Path) -> None:
+    path = feature_file(tmp_path, json.dumps([SQUARE]))
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"features": document["features"] * 2}))
+    with pytest.raises(DataError, match=r"map.json: two outlines of county 'C10' .*; join them into one"):
+        read_outlines(path, nation()[0])
+
+
+def right_side(ring: list[list[float]]) -> float:
+    """The area to the right of a ring that is densely drawn, where it is small: by the distances of its points east of
+    the first one, and the areas of their zones."""
+    lon, lat = np.radians(np.array(ring, float)).T
+    by = (np.diff(lon) + np.pi) % (2 * np.pi) - np.pi
+    zone = np.sin((lat[:-1] + lat[1:]) / 2)
+    return float((np.sum(by * (zone + 1))) % (4 * np.pi))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("ring", "area"),
+    [
+        ([[179, 0], [179, 5], [-179, 5], [-179, 0], [179, 0]], 0.003),
+        ([[179, 0], [179, 5], [181, 5], [181, 0], [179, 0]], 0.003),
+        ([[-170, 60], [170, 60], [170, 50], [-170, 50], [-170, 60]], 0.035),
+        ([[-180, -90], *([k, -70] for k in range(-180, 181, 2)), [180, -90], [-180, -90]], 0.379),
+        ([[k, 80] for k in range(-180, 181, 2)], 0.095),
+    ],
+)
+def test_outlines_across_the_date_line_and_around_a_pole_are_filled_inside(
+    tmp_path: Path, ring: list[list[float]], area: float, turned: bool
+) -> None:
+    """d3 fills what lies to the right of a ring on the sphere."""
+    path = feature_file(tmp_path, json.dumps([ring[::-1] if turned else ring]))
+    drawn = read_outlines(path, nation()[0]).geometries[1]["coordinates"][0][0]
+    assert right_side(drawn) == pytest.approx(area, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -155,13 +228,13 @@ def test_rings_without_an_area_are_not_drawn(tmp_path: Path, coordinates: str) -
 @pytest.mark.parametrize(
     "coordinates",
     ["3", "null", '"x"', "{}", "[3]", "[null]", "[[3]]", "[[[]]]", "[[[1]]]", "[[[1, 2], [3]]]", '[[["1", "2"]]]',
-     "[[[1, null]]]", "[[[1, [2]]]]", "[[[1, NaN]]]", "[[[1, Infinity]]]", "[[[1, 1e999]]]", "[[[1, 1e300]]]",
+     "[[[1, null]]]", "[[[1, [2]]]]", "[[[1, NaN]]]", "[[[1, Infinity]]]", "[[[1, 1e999]]]",
      f"[[[1, {10**400}]]]", "[" * 500 + "]" * 500, '[[{"0": 1, "1": 2}]]'],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["Polygon", "MultiPolygon"])
 def test_rings_that_are_none_are_refused(tmp_path: Path, coordinates: str, kind: str) -> None:
     text = coordinates if kind == "Polygon" else f"[{coordinates}]"
-    with pytest.raises(ConfigError, match=r"map.json: study.geometry (is malformed|cannot be read)"):
+    with pytest.raises(DataError, match=r"map.json: study.geometry(: .* give .*rings|.* cannot be read|.*malformed)"):
         read_outlines(feature_file(tmp_path, text, kind), nation()[0])
 
 

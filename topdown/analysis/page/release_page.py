@@ -27,7 +27,8 @@ from topdown.geography.unit_sums import NOWHERE, SpineGeography
 from topdown.machine.files import file_digest, make_folder, whole_file, whole_folder
 from topdown.machine.software import version_of
 from topdown.pages.chart_style import styled
-from topdown.pages.leaf_outlines import Outlines, outlines_from, read_outlines
+from topdown.pages.leaf_outlines import Outlines, drawable, read_outlines
+from topdown.pages.outline_file import outlines_of
 from topdown.pages.shell import filled, packed
 from topdown.release.places import MANIFEST, beside, require_outside_releases
 from topdown.release.published import PublishedRelease, read_release
@@ -37,7 +38,7 @@ from topdown.tables.count_reliability import CLASSES
 from topdown.tables.readers import require_encodable
 from topdown.tables.tidy import named_failures, write_text
 from topdown.uncertainty.margin_words import statement
-from topdown.wording import listed, shown_path
+from topdown.wording import listed, shown, shown_path
 
 FILE = "page.html"
 _INDEX = "index.html"
@@ -61,11 +62,14 @@ _NOTHING = PageOptions()
 
 
 class MadePages(NamedTuple):
-    """The ``files`` that were written, one file or those of a folder, and whether they were there already."""
+    """The ``files`` that were written, one file or those of a folder, whether they were there already, and ``notes`` on
+    what their reader has to know.
+    """
 
     output: Path
     files: tuple[Path, ...]
     already_there: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def size(self) -> str:
@@ -94,7 +98,7 @@ def _outlines(path: Path, geography: Geography) -> Outlines:
         return read_outlines(path, geography, "geometry")
     found = outlines_in(path)
     in_degrees = found if found.crs is None else found.to_crs(4326)
-    return outlines_from(json.loads(in_degrees.to_json()), path, geography, "geometry")
+    return drawable(outlines_of(json.loads(in_degrees.to_json()), path, "geometry"), path, geography, "geometry")
 
 
 def write_page(public: str | Path, output: str | Path | None = None, options: PageOptions = _NOTHING) -> MadePages:
@@ -116,16 +120,28 @@ def write_page(public: str | Path, output: str | Path | None = None, options: Pa
     mark = _mark(folder, options)
     if _there(target, mark):
         return MadePages(target, (), True)
+    notes = () if given.outlines is None else tuple(_without_outline(found.geography, given.outlines))
     made = _Maker(folder, numbers, given, mark)
     with named_failures(target):
         make_folder(target.parent)
         if not pieces:
             with whole_file(target) as partial:
                 write_text(partial, made.page(nodes_of_page(found.geography)))
-            return MadePages(target, (target,))
+            return MadePages(target, (target,), notes=notes)
         with whole_folder(target) as staging:
             names = made.pages(staging)
-        return MadePages(target, tuple(target / name for name in names))
+        return MadePages(target, tuple(target / name for name in names), notes=notes)
+
+
+def _without_outline(geography: Geography, outlines: Outlines) -> Iterator[str]:
+    """A sentence on the leaves that are not on the map, if any."""
+    missing = np.setdiff1d(np.arange(geography.n_leaves), outlines.leaves)
+    if len(missing):
+        first = geography.identifiers[geography.tree.leaves.start + int(missing[0])].as_py()
+        yield (
+            f"{len(missing):,} of {geography.n_leaves:,} units of level {shown(geography.levels[-1])} have no outline "
+            f"and are not on the map, such as {shown(first)}"
+        )
 
 
 def _released(found: PublishedRelease) -> Iterator[Assignment]:

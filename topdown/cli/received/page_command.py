@@ -9,7 +9,7 @@ import typer
 
 from topdown.cli.options import Areas, Quiet
 from topdown.machine.streams import OUTLIVES_OUTPUT
-from topdown.machine.terminal import Terminal
+from topdown.machine.terminal import Terminal, note
 
 
 def page(
@@ -32,6 +32,8 @@ def page(
     from topdown.analysis.page.release_page import PageOptions, write_page
 
     made = write_page(public, output, PageOptions(geometry, tuple(areas or ())))
+    for one in made.notes:
+        note(one)
     if made.already_there:
         Terminal(quiet=quiet).say(f"{made.output} contains this page already; nothing was written")
     else:
