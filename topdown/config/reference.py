@@ -24,7 +24,7 @@ EXAMPLES = {
     "geography.widths": "[geography.widths]\nstate = 2\ncounty = 5",
     "geography.names": '[geography.names]\ncounty = "county_name"',
     "geography.spine": (
-        '[geography.spine]\nlevels = ["county", "school x county", "pieces x tract"]\n'
+        '[geography.spine]\nlevels = ["school x county", "pieces x tract"]\n'
         'areas = { school = "school.csv", place = "place.csv" }\ncap = "none"'
     ),
     "privacy": "[privacy]\nepsilon = 1.0\nshares = { nation = 0.2, state = 0.3, county = 0.5 }",
