@@ -114,25 +114,14 @@ sums = { school_age = ["others"] }
 
 @pytest.mark.parametrize("of", ['areas = "areas.csv"', 'level = "state"'])
 def test_rules_above_the_lowest_level_have_their_place_in_the_report(of: str, tmp_path: Path) -> None:
-    rules = f"""
-groups = ["state"]
-[[study.rules]]
-name = "paid"
-amount = "children"
-eligible = "children > 100"
-{of}
-[[study.rules]]
-name = "many"
-eligible = "children > 1000"
-{of}
-[[study.rules]]
-name = "part"
-figure = "children / nation(children)"
-{of}
-[[study.rules]]
-name = "five"
-figure = "5"
-{of}
+    asked = {
+        "paid": 'amount = "children"\neligible = "children > 100"',
+        "many": 'eligible = "children > 1000"',
+        "part": 'figure = "children / nation(children)"',
+        "five": 'figure = "5"',
+    }
+    rules = 'groups = ["state"]\n' + "".join(f'[[study.rules]]\nname = "{k}"\n{v}\n{of}\n' for k, v in asked.items())
+    rules += f"""
 [[study.rules]]
 preset = "title-1"
 {of}

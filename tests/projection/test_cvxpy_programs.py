@@ -25,6 +25,8 @@ PROGRAMS = [
 
 def compare(case: Case, method: str, nonnegative: bool, solver: str) -> None:
     measured = case.measurements()
+    if solver == "CLARABEL" and np.isinf(case.variance[0]).any():
+        solver = "OSQP"  # what a root has from below leaves every condition of its family just met: Clarabel fails
     ours = td.project(measured, method, nonnegative=nonnegative)
     theirs = td.project(measured, method, nonnegative=nonnegative, engine="cvxpy", solver=solver)
     assert theirs.engine == "cvxpy"
@@ -53,9 +55,7 @@ def test_osqp_gives_the_same(method: str, nonnegative: bool, case: Case) -> None
 @examples(8, derandomize=True)
 @given(case=cases(wide_trees(), max_cells=1, wild=False, far=False))
 def test_large_families_give_the_same(method: str, solver: str, case: Case) -> None:
-    # What a root has from below leaves every condition of its family just met: Clarabel then reports a failure.
-    if solver != "CLARABEL" or np.isfinite(case.variance[0]).all():
-        compare(case, method, True, solver)
+    compare(case, method, True, solver)
 
 
 def test_uniform_weights_give_the_same() -> None:

@@ -169,17 +169,14 @@ class Method:
 
     def require_root_measured(self, measurements: Measurements) -> None:
         """As `require_root`, for ``measurements`` of several queries that may be of no plan."""
-        geography = measurements.geography
-        at_root, exact = measurements.at(geography.levels[0]), False
-        made = [np.isfinite(variance[0]).all() for _, variance in at_root.values()]
-        if self.from_root and not any(made):
-            below = (measurements.at(level) for level in geography.levels[1:])
-            exact = any((variance == 0).all() for answers in below for _, variance in answers.values())
-            if not exact:
-                raise ConfigError(
-                    f"{geography.describe(0)} is not measured, and method {self.name!r} goes from the root down: "
-                    f"{self._remedy()}"
-                )
+        root, *below = map(measurements.at, measurements.geography.levels)
+        measured = any(np.isfinite(variance[0]).all() for _, variance in root.values())
+        exact = (variance == 0 for answers in below for _, variance in answers.values())
+        if self.from_root and not measured and not any(one.all() for one in exact):
+            raise ConfigError(
+                f"{measurements.geography.describe(0)} is not measured, and method {self.name!r} goes from the root "
+                f"down: {self._remedy()}"
+            )
 
     def _remedy(self) -> str:
         able = [repr(one.name) for one in METHODS.values() if one.upward and one.nonnegative]
@@ -251,7 +248,7 @@ def from_below(problem: Problem) -> Problem:
     values, variance, tree, nonnegative, lower = problem
     if np.isfinite(variance[..., 0]).all():
         return problem
-    known = np.broadcast_to(np.isfinite(variance), values.shape)
+    known = np.isfinite(variance)
     found = measured_or_zero(values, variance)
     if nonnegative:
         found = np.maximum(found, 0.0 if lower is None else lower)
@@ -262,9 +259,7 @@ def from_below(problem: Problem) -> Problem:
     above = ~known
     for families in tree.parts_down():
         above[..., families.children] &= families.spread(above[..., families.parents])
-    if variance.ndim == 1:  # the same for all cells
-        above = above.reshape(-1, tree.n_nodes)[0]
-    usual = np.max(variance, initial=0.0, where=np.isfinite(variance)) or 1.0
+    usual = np.max(variance, initial=0.0, where=known) or 1.0
     return problem._replace(values=np.where(above, found, values), variance=np.where(above, usual, variance))
 
 
@@ -280,9 +275,7 @@ def _top_down_variance(variance: FloatArray, tree: Tree) -> FloatArray | None:
 
 
 def _top_down_program(problem: Problem) -> Program[Problem]:
-    problem = from_below(problem)
-    values = measured_or_zero(problem.values, problem.variance)
-    return Program(problem._replace(values=values), by_family=True)
+    return _whole_tree_program(from_below(problem))._replace(by_family=True)
 
 
 # -- the whole tree ---------------------------------------------------------------------------------------------------
