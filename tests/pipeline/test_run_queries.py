@@ -396,7 +396,7 @@ def test_other_limits_are_another_release(folder: Path) -> None:
 
 
 def test_a_table_of_limits_without_a_column_is_named_once(folder: Path) -> None:
-    path = with_limits(folder, FACILITIES.replace("answer", "category"))
+    path = with_limits(folder, FACILITIES.replace("answer", "kind"))
     with pytest.raises(DataError, match=r"no column 'answer'") as raised:
         pipeline.run(load_config(path))
     assert str(raised.value).count("facilities.csv") == 1

@@ -416,17 +416,25 @@ def family_solution(family: Family, solver: CvxpySolver) -> FloatArray:
         most=np.where(exact, np.inf, conditions.high).reshape(-1),
     )
     program = program.around(centre.reshape(-1))
-    try:
-        found = program.solved(solver).reshape(g.shape) + centre
-    except ProjectionError:
+    found = _solved_or_none(program, solver)
+    if found is None:
         far = centre * np.sqrt(table[:, np.diagonal(family.pattern)]) > _FAR
-        low = np.where(far | ~conditions.allowed, -np.inf, -centre)
-        found = program._replace(low=low.reshape(-1)).solved(solver).reshape(g.shape) + centre
-        if found[far].min(initial=0.0) < 0:
-            raise
+        low = np.where(far | ~conditions.allowed, -np.inf, -centre).reshape(-1)
+        found = program._replace(low=low).solved(solver)
+        if (found.reshape(g.shape) + centre)[far].min(initial=0.0) < 0:
+            raise ProjectionError(f"{solver.name} found no solution within all bounds; try another solver")
+    found = found.reshape(g.shape) + centre
     x = np.where(conditions.allowed, np.maximum(found, 0.0), 0.0)
     # A solver's sums are off by its tolerance.
     return x if family.total is None else _with_sums(x, family.total)
+
+
+def _solved_or_none(program: Statement, solver: CvxpySolver) -> FloatArray | None:
+    """The solution; None where ``solver`` finds none. The error is not kept, since it refers to all that was there."""
+    try:
+        return program.solved(solver)
+    except ProjectionError:
+        return None
 
 
 def _with_sums(x: FloatArray, total: FloatArray) -> FloatArray:
