@@ -312,14 +312,12 @@ const result = {images: document.images.length,
 
 
 def outlines(path: Path, codes: list[str]) -> Path:
-    squares = [
-        {
-            "type": "Feature",
-            "id": code,
-            "geometry": {"type": "Polygon", "coordinates": [[[k, 40], [k, 41], [k + 1, 41], [k + 1, 40], [k, 40]]]},
-        }
-        for k, code in enumerate(codes)
-    ]
+    """A square of one degree for every unit, a hundred beside each other."""
+    squares = []
+    for k, code in enumerate(codes):
+        x, y = k % 100, 40 + k // 100
+        ring = [[x, y], [x, y + 1], [x + 1, y + 1], [x + 1, y], [x, y]]
+        squares.append({"type": "Feature", "id": code, "geometry": {"type": "Polygon", "coordinates": [ring]}})
     path.write_text(json.dumps({"type": "FeatureCollection", "features": squares}))
     return path
 
