@@ -26,10 +26,11 @@ from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.pipeline.parts import part_plan
 from topdown.pipeline.run import run
+from topdown.pages.shell import with_policy
 from topdown.studies.followed import Followed
 from topdown.tables.count_reliability import reliability_of
 
-HOSTILE = "</script><img src=x onerror=alert(1)>"
+HOSTILE = "</script>&<img src=x onerror=document.title='run'>"
 NAMES = {
     "10": HOSTILE, "10001": "Ålesund, Møre", "10003": "=2+3", "10005": "東京都", "11001": 'O"Brien, "the" County',
     "11003": "<!--<script>", "11005": "a\nb",
@@ -131,7 +132,7 @@ def probed(page: Path, script: str, folder: Path) -> Any:
     before, _, after = page.read_text(encoding="utf-8").rpartition("</body>")
     wait = "while (!document.body.dataset.ready) await new Promise(go => setTimeout(go, 20));"
     probe = f'<script type="module">{wait}\n{script}\n{FINISHED}</script></body>'
-    copy.write_text(before + probe + after, encoding="utf-8")
+    copy.write_text(with_policy(before + probe + after), encoding="utf-8")
     return told(browsed(copy, folder / "profile", "--dump-dom"))
 
 
@@ -298,7 +299,7 @@ const result = {images: document.images.length,
     found = probed(page, script, tmp_path)
     assert (found["images"], found["scripts"], found["chosen"]) == (0, 0, 7), found["said"]
     assert HOSTILE in found["cells"]
-    assert found["title"] == "</title><script>alert(1)</script>"
+    assert found["title"] == "</title><script>alert(1)</script>"  # no script of a name has set another
     rows = list(csv.DictReader(io.StringIO(found["csv"])))
     names = {row["geoid"]: row["name"] for row in rows if row["what"] == "unit"}
     assert names["10001"] == "Ålesund, Møre"

@@ -17,7 +17,7 @@ import topdown as td
 from support.browser import browsed, in_a_browser, told
 from support.reported import EVIL, METHODS, OBEYED, outline_file, studied
 from topdown.pages.leaf_outlines import read_outlines
-from topdown.pages.shell import embedded
+from topdown.pages.shell import embedded, with_policy
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.report.groupings import SIZE_CLASS, Grouping
 from topdown.studies.report.page import charts, render
@@ -165,7 +165,7 @@ def test_a_browser_draws_the_page(study: Mapping[str, Any], tmp_path: Path) -> N
     path = tmp_path / "report.html"
     page = render({**study["summary"], "map": studied(replicates=40, outlines=outlines)["summary"]["map"]})
     before, _, after = page.rpartition("</body>")
-    path.write_text(before + PROBE + after, encoding="utf-8")
+    path.write_text(with_policy(before + PROBE + after), encoding="utf-8")
     found = told(browsed(path, tmp_path / "profile", "--dump-dom"))
     assert found["drawn"] == "yes"
     assert dict(found["charts"]) == dict.fromkeys(

@@ -11,6 +11,7 @@ import pytest
 import topdown as td
 from support.browser import browsed, in_a_browser, told
 from support.reported import PLAN, nation, studied
+from topdown.pages.shell import with_policy
 from topdown.studies.one_release import one_release
 from topdown.studies.report.page import charts, render
 
@@ -112,7 +113,7 @@ def test_a_browser_shades_what_is_unreliable_from_where_the_reader_says(
 ) -> None:
     before, _, after = render(followed["summary"]).rpartition("</body>")
     path = tmp_path / "report.html"
-    path.write_text(before + PROBE + after, encoding="utf-8")
+    path.write_text(with_policy(before + PROBE + after), encoding="utf-8")
     found = told(browsed(path, tmp_path / "profile", "--dump-dom"))
     assert found["drawn"] == "yes"
     assert (dict(found["charts"])["coverage"], dict(found["charts"])["one_release"]) == (1, 1)

@@ -48,7 +48,8 @@ for (let i = 0; i < Math.min(begins[D.sizes.length - 1], MOST_LISTED); i++) opti
 
 const inside = (i, top) => { for (let k = i; k >= 0; k = D.parent[k]) if (k === top) return true; return false; };
 const safe = text => text === null || text === undefined ? "" : String(text).replace(/[&<>"']/g, c => `&#${c.charCodeAt(0)};`);
-const text = {display: safe, filter: value => value, sort: value => value};
+// DataTables reads what it searches in as markup where there is a "&" in it.
+const text = {display: safe, filter: safe, sort: value => value};
 const numeric = {display: x => x === null ? "–" : whole(x), sort: x => x === null ? Infinity : x, filter: x => x};
 const row = ([k, i]) => {
   const c = D.tables[state.table].columns[k];
