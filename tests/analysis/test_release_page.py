@@ -14,6 +14,7 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
+from shapely.geometry import box
 
 import topdown as td
 from support.browser import browsed, data_of, in_a_browser, told
@@ -24,9 +25,9 @@ from topdown.analysis.page.release_page import PageOptions, write_page
 from topdown.analysis.release_query import query_release
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
+from topdown.pages.shell import with_policy
 from topdown.pipeline.parts import part_plan
 from topdown.pipeline.run import run
-from topdown.pages.shell import with_policy
 from topdown.studies.followed import Followed
 from topdown.tables.count_reliability import reliability_of
 
@@ -565,7 +566,7 @@ def test_what_is_not_there_is_named_and_nothing_is_written(public: Path, tmp_pat
     target = tmp_path / "page.html"
     with pytest.raises(DataError, match="cannot be read as a release"):
         write_page(tmp_path / "nowhere", target)
-    with pytest.raises(DataError, match="no feature's id or property is the GEOID of a leaf"):
+    with pytest.raises(DataError, match="no outline has the GEOID of a unit"):
         write_page(public, target, PageOptions(outlines(tmp_path / "map.geojson", ["99999"])))
     with pytest.raises(DataError, match="has one column"):
         write_page(public, target, PageOptions(None, (_wards(tmp_path, "unit\n10001\n"),)))
@@ -611,7 +612,54 @@ def test_outlines_in_metres_are_turned_into_degrees_or_refused(
         return
     done = topdown("page", public, "-o", tmp_path / "p.html", "--geometry", known)
     assert done.returncode == 0
-    assert "16 of 18 units of level 'county' have no outline and are not on the map, such as '10005'" in done.stderr
+    assert (
+        "16 of 18 units of level 'county' have no outline with an area and are not on the map, such as '10005'"
+        in done.stderr
+    )
+
+
+TOWN_TOML = """
+[input]
+path = "table.csv"
+cells = ["adults", "children"]
+[geography]
+levels = ["town", "ward"]
+[privacy]
+epsilon = 1.0
+shares = { town = 0.5, ward = 0.5 }
+"""
+
+
+@pytest.mark.parametrize("suffix", [".geojson", ".gpkg", ".shp", ".parquet"])
+def test_outlines_are_those_of_units_by_their_codes_in_whatever_order_they_are(
+    tmp_path: Path, topdown: Command, suffix: str
+) -> None:
+    """Neither the number of a row, which formats without ids have, nor a column of numbers is a code."""
+    wards = pd.DataFrame({"town": "T", "ward": [str(k) for k in range(1, 7)], "adults": range(6), "children": 0})
+    public = released(tmp_path, TOWN_TOML, wards)
+    lake_first = ["99", "6", "5", "4", "3", "2", "1"]
+    squares = [box(10 * k, 40, 10 * k + 5, 45) for k in (9, 6, 5, 4, 3, 2, 1)]
+    frame = gpd.GeoDataFrame({"OBJECTID": range(7), "ward": lake_first}, geometry=squares, crs=4326)
+    path = tmp_path / f"wards{suffix}"
+
+    def page(frame: gpd.GeoDataFrame) -> str:
+        frame.to_parquet(path) if suffix == ".parquet" else frame.to_file(path)
+        target = tmp_path / f"{len(list(tmp_path.glob('*.html')))}.html"
+        done = topdown("page", public, "-o", target, "--geometry", path)
+        return done.stderr if done.returncode else target.read_text(encoding="utf-8")
+
+    drawn = data_of(page(frame))
+    west = {
+        drawn["geoid"][one["unit"]]: np.min(one["geometry"]["coordinates"][0][0], axis=0)[0]
+        for one in drawn["outlines"]
+    }
+    assert west == pytest.approx({str(k): 10 * k for k in range(1, 7)}, abs=1e-2)
+    again = data_of(page(frame.assign(ward=lake_first[::-1])))  # the codes of a shapefile are in a file of their own
+    assert again["outlines"] != drawn["outlines"]
+    assert "no outline has the GEOID of a unit" in page(frame[["OBJECTID", "geometry"]])
+    assert "no unit's outline has an area" in page(frame.set_geometry(frame.centroid))
+    refused = page(frame.assign(other=[*lake_first[1:], "99"]))
+    assert "as many GEOIDs of units by property 'ward' as by property 'other', and of different units" in refused
 
 
 def test_the_command_says_what_it_wrote(public: Path, tmp_path: Path, topdown: Command) -> None:

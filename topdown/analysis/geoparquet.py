@@ -14,9 +14,10 @@ from topdown.analysis.outlines import outlines_in
 from topdown.analysis.stated_numbers import stated_numbers
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray
 from topdown.machine.files import whole_file
 from topdown.machine.software import version_of
-from topdown.pages.outline_file import require_in_degrees, require_once
+from topdown.pages.outline_file import require_in_degrees, require_once, unit_of_each
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease
 from topdown.tables.tidy import named_failures, to_frame, with_plain_strings
@@ -41,7 +42,7 @@ def write_geoparquet(
         found: the release, as `read_release` gives it.
         path: the file to write.
         geometry: outlines in GeoJSON, TopoJSON, a GeoPackage, a shapefile or GeoParquet, as the file's name says,
-            matched to units by the column that holds the most GEOIDs, as text.
+            matched to units by the column that holds the most different GEOIDs, as text.
         query: whose answers are written. By default the cells and their total (only the total where several queries
             were measured), and the columns of the release's tables.
 
@@ -74,11 +75,11 @@ def write_geopackage(
 def _with_outlines(found: PublishedRelease, geometry: Path, query: str | None) -> Any:
     """A GeoDataFrame with the numbers and the outline of every unit that has one."""
     numbers = stated_numbers(found, query)
-    column, outlines = _outlines_of(numbers.geography, geometry)
+    nodes, outlines = _outlines_of(numbers.geography, geometry)
     counts = to_frame(map(with_plain_strings, numbers.wide_batches()))
-    shapes = pd.DataFrame({"geoid": outlines[column].astype(str), "geometry": outlines.geometry})
+    shapes = pd.DataFrame({"geoid": numbers.geography.geoid[nodes], "geometry": outlines.to_numpy()})
     merged = counts.merge(shapes, on="geoid", how="inner")
-    return type(outlines)(merged, geometry="geometry", crs=outlines.crs)
+    return import_module("geopandas").GeoDataFrame(merged, geometry="geometry", crs=outlines.crs)
 
 
 def require_outlines(geography: Geography, schema: Schema, geometry: str | Path, query: str | None = None) -> None:
@@ -87,33 +88,24 @@ def require_outlines(geography: Geography, schema: Schema, geometry: str | Path,
     _outlines_of(geography, Path(geometry))
 
 
-def _outlines_of(geography: Geography, source: Path) -> tuple[str, Any]:
-    """The column of GEOIDs, and the outlines of the units of ``geography``."""
-    outlines = outlines_in(source)
-    known = set(geography.identifiers.to_pylist())
-    columns = [name for name in outlines.columns if name != outlines.geometry.name]
-    # Values may be of any type, also of one that cannot be looked up.
-    hits = {name: outlines[name].map(lambda one: isinstance(one, str) and one in known) for name in columns}
-    best = max(hits, key=lambda name: int(hits[name].sum()), default=None)
-    if best is None or not hits[best].any():
-        raise DataError(
-            f"{shown_path(source)}: no outline has the GEOID of a unit among its properties; give GEOIDs as "
-            f"text, with their leading zeros"
-        )
-    outlines = outlines[hits[best].astype(bool)]
-    outlines = outlines[~(outlines.geometry.isna() | outlines.geometry.is_empty)]
-    if not len(outlines):
+def _outlines_of(geography: Geography, source: Path) -> tuple[IntArray, Any]:
+    """The units of ``geography`` that have an outline, as nodes, and the outlines, as a GeoSeries."""
+    read = outlines_in(source)
+    labels = {name: read[name].tolist() for name in read.columns if name != read.geometry.name}
+    of_each, shapes = unit_of_each(source, labels, geography, "geometry"), read.geometry
+    kept = (of_each >= 0) & ~(shapes.isna() | shapes.is_empty).to_numpy()
+    if not kept.any():
         raise DataError(f"{shown_path(source)}: no unit has an outline; give one with polygons")
-    shapely, nodes = import_module("shapely"), geography.index_of(outlines[best].tolist())
+    nodes, outlines = of_each[kept], shapes[kept]
     require_once(source, geography, nodes)
-    points = [shapely.get_coordinates(one) for one in outlines.geometry]
+    points = [import_module("shapely").get_coordinates(one) for one in outlines]
     endless = np.array([not np.isfinite(own).all() for own in points])
     if endless.any():
         unit = geography.describe(int(nodes[np.argmax(endless)]))
         raise DataError(f"{shown_path(source)}: the outline of {unit} has a point that is not finite; correct it")
     if outlines.crs is None or not outlines.crs.is_projected:
         require_in_degrees(source, geography, nodes, points)
-    return best, outlines
+    return nodes, outlines
 
 
 def _write(frame: Any, path: Path) -> Path:

@@ -48,6 +48,15 @@ def outlines_in(path: Path) -> Any:
     return found
 
 
+def files_of(path: Path) -> list[Path]:
+    """The files in which the outlines of ``path`` are: of a shapefile, also those of its properties and its system."""
+    beside = (".dbf", ".prj", ".cpg") if path.suffix.lower() == ".shp" else ()
+    return [
+        path,
+        *sorted(one for one in path.parent.glob("*") if one.stem == path.stem and one.suffix.lower() in beside),
+    ]
+
+
 def _geopandas() -> Any:
     try:
         return import_module("geopandas")

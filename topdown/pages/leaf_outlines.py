@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
-from topdown.pages.outline_file import OutlineFile, Ring, outline_file, require_in_degrees, require_once
+from topdown.pages.outline_file import OutlineFile, Ring, outline_file, require_in_degrees, require_once, unit_of_each
 from topdown.wording import shown_path
 
 _MOST_POINTS = 80_000
@@ -39,9 +38,9 @@ class Outlines:
 def read_outlines(path: Path, geography: Geography, setting: str = "study.geometry") -> Outlines:
     """The outlines of ``geography``'s leaves in the GeoJSON or TopoJSON file at ``path``, on a coarser grid.
 
-    Features are matched to leaves by their id or by the property that matches most of them. ``setting``: the setting or
-    option that names the file. Raises `DataError` for a file that is neither, in which no feature is a leaf, or two are
-    the same, or which is not in degrees.
+    Features are matched to leaves by their id or the property that has the most GEOIDs of leaves, as text.
+    ``setting``: the setting or option that names the file. Raises `DataError` for a file that is neither, in which no
+    feature is a leaf, or two are the same, or which is not in degrees.
     """
     return drawable(outline_file(path, setting), path, geography, setting)
 
@@ -53,35 +52,29 @@ def drawable(given: OutlineFile, path: Path, geography: Geography, setting: str)
             f"{shown_path(path)}: {setting} has the crs EPSG:{given.crs}; give outlines in degrees of longitude and "
             "latitude (WGS 84)"
         )
-    leaf = _match([one.labels for one in given.features], geography)
+    names = dict.fromkeys(name for one in given.features for name in one.labels)
+    labels = {name: [one.labels.get(name) for one in given.features] for name in names}
+    of_each = unit_of_each(path, labels, geography, setting, geography.tree.n_levels - 1)
     found = [
-        (index, one.polygons) for index, one in zip(leaf, given.features, strict=True) if index >= 0 and one.polygons
+        (node, one.polygons) for node, one in zip(of_each, given.features, strict=True) if node >= 0 and one.polygons
     ]
     if not found:
-        raise DataError(f"{shown_path(path)}: no feature's id or property is the GEOID of a leaf; correct {setting}")
-    nodes = geography.tree.leaves.start + np.array([index for index, _ in found], dtype=np.int64)
+        raise _without_area(path, setting)
+    nodes = np.array([node for node, _ in found], dtype=np.int64)
     require_once(path, geography, nodes)
     of_units = [np.concatenate([ring for polygon in polygons for ring in polygon]) for _, polygons in found]
     require_in_degrees(path, geography, nodes, of_units)
     points = np.concatenate(of_units)
     drawn = _snapped([polygons for _, polygons in found], points)
-    kept = [(index, one) for (index, _), one in zip(found, drawn, strict=True) if one is not None]
+    kept = [(node, one) for node, one in zip(nodes, drawn, strict=True) if one is not None]
     if not kept:
-        raise DataError(f"{shown_path(path)}: no unit's outline has an area; correct {setting}")
-    return Outlines(
-        np.array([index for index, _ in kept], dtype=np.int64), tuple(one for _, one in kept), _projection(points)
-    )
+        raise _without_area(path, setting)
+    leaves = np.array([node for node, _ in kept], dtype=np.int64) - geography.tree.leaves.start
+    return Outlines(leaves, tuple(one for _, one in kept), _projection(points))
 
 
-def _match(labels: list[dict[str, Any]], geography: Geography) -> list[int]:
-    """The leaf of every feature, -1 for none, by the label that matches most often."""
-    first = geography.tree.leaves.start
-    leaves = {geoid: k for k, geoid in enumerate(geography.identifiers[first:].to_pylist())}
-    hits = Counter(key for label in labels for key, value in label.items() if str(value) in leaves)
-    if not hits:
-        return [-1] * len(labels)
-    key = hits.most_common(1)[0][0]
-    return [leaves.get(str(label.get(key)), -1) for label in labels]
+def _without_area(path: Path, setting: str) -> DataError:
+    return DataError(f"{shown_path(path)}: no unit's outline has an area; correct {setting}")
 
 
 def _snapped(shapes: list[list[list[Ring]]], points: FloatArray) -> Iterator[dict[str, Any] | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,6 +103,43 @@ def require_in_degrees(path: Path, geography: Geography, nodes: IntArray, points
                 f"{shown_path(path)}: the outline of {geography.describe(node)} has coordinates that are no degrees; "
                 "give outlines in degrees of longitude and latitude (WGS 84)"
             )
+
+
+def unit_of_each(
+    path: Path, labels: Mapping[str, Sequence[Any]], geography: Geography, setting: str, level: int | None = None
+) -> IntArray:
+    """The node of every feature (features,), -1 for none, by what is its GEOID: of ``labels``, which are its id and
+    properties, that with the most different GEOIDs as text. ``level``: the only one whose units are looked for.
+
+    Raises `DataError` where no label has one, and where two have as many and of different units.
+    """
+    within = geography.tree.level(level) if level is not None else slice(0, geography.tree.n_nodes)
+    node_of = {
+        geoid: within.start + k for k, geoid in enumerate(geography.identifiers[within.start : within.stop].to_pylist())
+    }
+    found = {
+        name: np.array([node_of.get(one, -1) if isinstance(one, str) else -1 for one in values], dtype=np.int64)
+        for name, values in labels.items()
+    }
+    many = {name: len(np.unique(nodes[nodes >= 0])) for name, nodes in found.items()}
+    most = max(many.values(), default=0)
+    if not most:
+        raise DataError(
+            f"{shown_path(path)}: {setting}: no outline has the GEOID of a unit among its properties or as its id; "
+            "give GEOIDs as text, with their leading zeros"
+        )
+    first, *others = (name for name, number in many.items() if number == most)
+    for name in others:
+        if (found[name] != found[first]).any():
+            raise DataError(
+                f"{shown_path(path)}: {setting} has as many GEOIDs of units by {_named(first)} as by {_named(name)}, "
+                "and of different units; leave one of them out"
+            )
+    return found[first]
+
+
+def _named(label: str) -> str:
+    return "the features' id" if label == ID else f"property {shown(label)}"
 
 
 def require_once(path: Path, geography: Geography, nodes: IntArray) -> None:

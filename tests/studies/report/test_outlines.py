@@ -64,7 +64,7 @@ def test_topojson_gives_the_same_outlines(tmp_path: Path) -> None:
     [
         ("{", "cannot be read as outlines in JSON: Expecting property name"),
         ('{"type": "Feature"}', "is of type 'Feature'; give outlines as a GeoJSON FeatureCollection or a TopoJSON"),
-        ('{"type": "FeatureCollection", "features": []}', "no feature's id or property"),
+        ('{"type": "FeatureCollection", "features": []}', "no outline has the GEOID of a unit"),
         ('{"type": "FeatureCollection"}', "features is missing; give a list of them"),
         (
             '{"type": "Topology", "arcs": [], "objects": {"a": {"geometries": [{"type": "Polygon", "arcs": [[3]]}]}}}',

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from topdown.analysis.outlines import outlines_in
+from topdown.analysis.outlines import files_of, outlines_in
 from topdown.analysis.page.page_numbers import PageNumbers, in_pieces, nodes_of_page
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
@@ -98,7 +98,9 @@ def _outlines(path: Path, geography: Geography) -> Outlines:
         return read_outlines(path, geography, "geometry")
     found = outlines_in(path)
     in_degrees = found if found.crs is None else found.to_crs(4326)
-    return drawable(outlines_of(json.loads(in_degrees.to_json()), path, "geometry"), path, geography, "geometry")
+    return drawable(
+        outlines_of(json.loads(in_degrees.to_json(drop_id=True)), path, "geometry"), path, geography, "geometry"
+    )
 
 
 def write_page(public: str | Path, output: str | Path | None = None, options: PageOptions = _NOTHING) -> MadePages:
@@ -140,7 +142,7 @@ def _without_outline(geography: Geography, outlines: Outlines) -> Iterator[str]:
         first = geography.identifiers[geography.tree.leaves.start + int(missing[0])].as_py()
         yield (
             f"{len(missing):,} of {geography.n_leaves:,} units of level {shown(geography.levels[-1])} have no outline "
-            f"and are not on the map, such as {shown(first)}"
+            f"with an area and are not on the map, such as {shown(first)}"
         )
 
 
@@ -157,7 +159,8 @@ def _released(found: PublishedRelease) -> Iterator[Assignment]:
 
 def _mark(public: Path, options: PageOptions) -> str:
     """A code of everything that a page is made from: the release, the options, and the software."""
-    told = [file_digest(path) for path in (public / MANIFEST, *filter(None, [options.geometry]), *options.areas)]
+    outlines = [] if options.geometry is None else files_of(options.geometry)
+    told = [file_digest(path) for path in (public / MANIFEST, *outlines, *options.areas)]
     return hashlib.sha256("\n".join([version_of(), *told, *(path.name for path in options.areas)]).encode()).hexdigest()
 
 
