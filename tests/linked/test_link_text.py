@@ -125,6 +125,7 @@ def total(**changes: Any) -> dict[str, Any]:
         (total(open=None), "category '7\\+' is open; say so: open = '7\\+'"),
         (total(largest=None), "'7\\+' is open, and how many one may have at most is not stated; state it"),
         (total(largest=6), "at most 6 is below the open category '7\\+'"),
+        (total(largest=5), "category '6' of 'size' has up to 6, and at most 5 is stated; state 6 at least"),
         (total(largest="many"), "link.members_total.largest is 'many'; give a whole number"),
         (link(householder={"persons": "relationship = householder", "same": 3}), "link.householder.same: give pairs"),
         (link(householder={"persons": "relationship = householder", "same": {}}), "'age' of persons must be said once"),

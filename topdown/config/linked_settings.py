@@ -297,7 +297,7 @@ class LinkedConfig(DerivationConfig):
                 f"link.members_total.largest is {shown(own)}, and privacy.units has household = {most}: give "
                 "the same number, for the guarantee speaks of the largest"
             )
-        stated = {} if most is None or "open" not in total else {"largest": most}
+        stated = {} if most is None else {"largest": most}
         return {**self.link, "members_total": {**total, **stated}}
 
     def _shares_of(self, name: str) -> dict[str, dict[str, Fraction]]:

@@ -24,7 +24,17 @@ _NUMBERS = re.compile(r"\s*(\d+)\s*(?:(-|–)\s*(\d+)|(\+|or more|and more))?\s*
 _TOTAL = re.compile(r"\s*(?P<name>.+?)\s*(?:-\s*(?P<less>\d+))?\s*")
 _FILE_NAME = re.compile(r"\w(?:[\w -]*\w)?")
 _HOUSEHOLDS, _PERSONS = "households", "persons"
-_KEYS = ("households", "persons", "singular", "householder", "members", "members_total", "facilities", "improbable")
+_KEYS = (
+    "households",
+    "persons",
+    "singular",
+    "householder",
+    "members",
+    "members_total",
+    "depend_on_members",
+    "facilities",
+    "improbable",
+)
 
 
 def universe_of(schemas: Mapping[str, Schema], link: Mapping[str, Any], *, largest: int | None = None) -> Universe:
@@ -63,6 +73,7 @@ def universe_of(schemas: Mapping[str, Schema], link: Mapping[str, Any], *, large
         ),
         names,
         _singular(link.get("singular", {}), names),
+        _depending(link.get("depend_on_members", []), households),
     )
 
 
@@ -194,6 +205,16 @@ def _is_number(given: Any) -> bool:
     return isinstance(given, int) and not isinstance(given, bool) and given >= 0
 
 
+def _depending(given: Any, households: Schema) -> tuple[str, ...]:
+    """link.depend_on_members: attributes of households that change with their members."""
+    where = "link.depend_on_members"
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise ConfigError(f"{where} is {shown(given)}; give a list of attributes")
+    for name in given:
+        require_known(_text(name, where), households.names, f"attribute in {where}:")
+    return tuple(dict.fromkeys(given))
+
+
 def _members_total(given: Any, households: Schema, has_householder: bool, largest: int | None) -> MembersTotal:
     """The section [link.members_total]: size = "size - 1" says that a household has so many members beside its
     householder as its category of size says, less one."""
@@ -231,7 +252,14 @@ def _of_category(attribute: Attribute, category: str, opened: str | None, larges
         )
     low = int(match[1])
     if match[4] is None and category != opened:
-        return low, low if match[3] is None else int(match[3])
+        high = low if match[3] is None else int(match[3])
+        if largest is not None and high > largest:
+            raise ConfigError(
+                f"link.members_total: category {shown(category)} of {shown(attribute.name)} has up to {high}, and at "
+                f"most {largest} is stated; state {high} at least, as largest or in privacy.units, or take the "
+                "category out"
+            )
+        return low, high
     if category != opened:
         raise ConfigError(f"link.members_total: category {shown(category)} is open; say so: open = {shown(category)}")
     if largest is None:

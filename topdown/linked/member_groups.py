@@ -137,6 +137,11 @@ class Compositions:
         return tuple(self.households.shape[place] for place in self._places)
 
     @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes of households that tell classes apart."""
+        return tuple(self.households.names[place] for place in self._places)
+
+    @property
     def n_classes(self) -> int:
         """Number of classes."""
         return math.prod(self._shape)
@@ -147,7 +152,7 @@ class Compositions:
         return np.asarray(np.ravel_multi_index([places[k] for k in self._places], self._shape), np.int64)
 
     @cached_property
-    def _examples(self) -> IntArray:
+    def examples(self) -> IntArray:
         """Of every class a cell of the households' schema."""
         places = [np.zeros(self.n_classes, np.int64) for _ in self.households.shape]
         for place, own in zip(self._places, np.unravel_index(np.arange(self.n_classes), self._shape), strict=True):
@@ -167,7 +172,7 @@ class Compositions:
     @property
     def _total_codes(self) -> IntArray:
         place = self.households.names.index(self.members_total.attribute)
-        return np.asarray(np.unravel_index(self._examples, self.households.shape)[place])
+        return np.asarray(np.unravel_index(self.examples, self.households.shape)[place])
 
     @cached_property
     def _limits(self) -> tuple[IntArray, IntArray]:
@@ -176,7 +181,7 @@ class Compositions:
         for g, group in enumerate(self.groups):
             left = np.ones(self.n_classes, np.bool_)
             for condition, low, high in group.per:
-                own = left & self.households.holds(self._examples, condition)
+                own = left & self.households.holds(self.examples, condition)
                 least[own, g] = low
                 most[own, g] = self.total_most[own] if high is None else np.minimum(high, self.total_most[own])
                 left &= ~own

@@ -94,6 +94,8 @@ class Universe:
         facilities: who lives outside households; every person is a householder, in one group or in one facility.
         names: what messages and names of queries call households and persons.
         singular: what messages call one record of a table, by the table's name; "entry of" the table without it.
+        depending: attributes of a household, besides those of groups and of `members_total`, that may change when a
+            member comes or goes (whether all are of one sex); what a person's move costs is found with them.
 
     Raises `ConfigError` for conditions of unknown names, for persons in two groups, and where no household can have the
     members that it must have.
@@ -116,6 +118,7 @@ class Universe:
     facilities: tuple[Facility, ...] = ()
     names: tuple[str, str] = ("households", "persons")
     singular: tuple[tuple[str, str], ...] = ()
+    depending: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.n_cells >= 2**63:
@@ -129,6 +132,24 @@ class Universe:
         for _, conditions in self._told:
             self._any_of(np.zeros(1, np.int64), conditions)
         self._require_apart()
+        told = {
+            *self.compositions.attributes,
+            *dict(() if self.householder is None else self.householder.same).values(),
+        }
+        for name in self.depending:
+            if self.households.attribute(name).name in told:
+                raise ConfigError(
+                    f"{shown(name)} of {self.names[0]} is said to depend on members besides what link.members, "
+                    "link.members_total and link.householder say of it; leave it out of link.depend_on_members"
+                )
+
+    @property
+    def kept_by_moves(self) -> tuple[str, ...]:
+        """The attributes of a household that stay the same whoever comes or goes, such as its tenure; those that are
+        its householder's left out."""
+        others = dict(() if self.householder is None else self.householder.same).values()
+        told = {*self.compositions.attributes, *others, *self.depending}
+        return tuple(name for name in self.households.names if name not in told)
 
     @cached_property
     def words(self) -> LinkedWords:

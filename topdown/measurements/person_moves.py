@@ -4,15 +4,18 @@ person's move.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from topdown.geography.tree import IntArray
 from topdown.linked.universe import LinkedQuery, Universe
 from topdown.privacy.linked_units import MOST_OF_A_MOVE, LinkedGuarantee, move_squared
 from topdown.privacy.plan import Plan
 
-_MOST_CLASSES = 1 << 9
+_MOST_KINDS = 1 << 9
 """The largest number of kinds of households for which all pairs are examined; with more, the general bound is used."""
 
 
@@ -24,20 +27,31 @@ def linked_guarantee(universe: Universe, plans: Mapping[str, Plan], most: int | 
     moved = moved_squared(LinkedQuery.parse(f"{universe.names[0]}: {query}", universe) for query in asked)
     # The sum of 1/sigma^2 over all queries: under "substitute" two counts of a query move, which cost 1/sigma^2.
     rho = persons.charged_total, households.charged_total
-    return LinkedGuarantee(*rho, most, moved=max(moved, 2), vacant=False, delta=persons.delta, words=universe.words)
+    return LinkedGuarantee(
+        *rho,
+        most,
+        moved=max(moved, 2),
+        kept=universe.kept_by_moves,
+        vacant=False,
+        delta=persons.delta,
+        words=universe.words,
+    )
 
 
 def moved_squared(queries: Iterable[LinkedQuery]) -> int:
     """The largest squared L2 distance between the answers to one of ``queries`` of households when a person moves from
     one household to another; `MOST_OF_A_MOVE` where there are too many kinds of households to examine.
 
-    The other attributes of a household (its tenure, its householder) stay the same.
+    What a household's members are, and what `Universe.depending` names, may change with it in every way that its
+    conditions allow; `Universe.kept_by_moves` and what is said of the householder stay the same.
     """
     found = 0
     for query in queries:
         if query.of_persons:
             continue
-        if query.universe.compositions.n_classes > _MOST_CLASSES:
+        universe = query.universe
+        depending = (universe.households.attribute(name).categories for name in universe.depending)
+        if universe.compositions.n_classes * math.prod(map(len, depending)) > _MOST_KINDS:
             return MOST_OF_A_MOVE
         found = max(found, move_squared(_losses(query)))
     return found
@@ -46,25 +60,32 @@ def moved_squared(queries: Iterable[LinkedQuery]) -> int:
 def _losses(query: LinkedQuery) -> set[tuple[int | None, int | None]]:
     """The answers in which a household is counted before and after it loses a member, for all possible households."""
     universe = query.universe
-    answers = [_answer(query, cell) for cell in _examples(universe)]
-    vacant = _answer(query, universe.vacant)
+    known = universe.compositions
+    answers = [_answers(query, kind) for kind in _kinds(universe)]
     before, after = np.nonzero(_loses_one(universe))
-    found = {(answers[a], answers[b]) for a, b in zip(before.tolist(), after.tolist(), strict=True)}
-    if universe.householder is not None:
-        alone = np.flatnonzero(universe.compositions.possible & (universe.compositions.total_least == 0))
-        found |= {(answers[a], vacant) for a in alone.tolist()}
-    return found
+    pairs = [(answers[a], answers[b]) for a, b in zip(before.tolist(), after.tolist(), strict=True)]
+    # Whoever is the only one of its household leaves a vacant place: a householder, who is no member, or one member.
+    last = 0 if universe.householder is not None else 1
+    alone = np.flatnonzero(known.possible & (known.total_least <= last) & (last <= known.total_most))
+    pairs += [(answers[a], _answers(query, np.array([universe.vacant]))) for a in alone.tolist()]
+    return {loss for pair in pairs for loss in itertools.product(*pair)}
 
 
-def _answer(query: LinkedQuery, cell: int) -> int | None:
-    answer = int(query.answers_of(np.array([cell]))[0])
-    return None if answer < 0 else answer
+def _answers(query: LinkedQuery, cells: IntArray) -> set[int | None]:
+    """The answers that count any of ``cells``; None where one of them is counted in none."""
+    return {None if answer < 0 else answer for answer in query.answers_of(cells).tolist()}
 
 
-def _examples(universe: Universe) -> list[int]:
-    """One cell of every class of households; their other attributes are equal."""
-    classes = universe.compositions.class_of(np.arange(universe.n_household_cells))
-    return [int(k) for k in np.unique(classes, return_index=True)[1]]
+def _kinds(universe: Universe) -> IntArray:
+    """(classes x values of what depends on members): cells of households; their other attributes are equal."""
+    households = universe.households
+    depending = [households.names.index(name) for name in universe.depending]
+    values = np.array(list(itertools.product(*(range(households.shape[place]) for place in depending))), np.int64)
+    first = np.unravel_index(universe.compositions.examples, households.shape)
+    places = [np.repeat(place[:, None], len(values), axis=1) for place in first]
+    for place, own in zip(depending, values.T, strict=True):
+        places[place][:] = own
+    return np.asarray(np.ravel_multi_index(places, households.shape), np.int64)
 
 
 def _loses_one(universe: Universe) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:

@@ -49,13 +49,19 @@ class LinkedNeighbours:
 
 
 def linked_neighbours(
-    most: int | None, *, moved: int = MOST_OF_A_MOVE, vacant: bool = True, words: LinkedWords = CENSUS_WORDS
+    most: int | None,
+    *,
+    moved: int = MOST_OF_A_MOVE,
+    kept: tuple[str, ...] = (),
+    vacant: bool = True,
+    words: LinkedWords = CENSUS_WORDS,
 ) -> list[LinkedNeighbours]:
     """All kinds of neighbours that are spoken of: those of a person, and with ``most`` those of a household.
 
     Args:
         most: how many persons a household may have; None: no bound is stated, and nothing is said of households.
         moved: `move_squared` of the queries of households, the largest.
+        kept: attributes of a household that stay the same whoever comes or goes: with them ``moved`` was found.
         vacant: whether some query of households counts vacant places (dwellings).
         words: what the records of both tables are called.
 
@@ -64,6 +70,7 @@ def linked_neighbours(
     """
     household, person = words.household, words.person
     alone = "" if words.householder is None else f" (not a {words.householder}, or the only one of its {household})"
+    same = f", and the {words.households} the same {', '.join(map(shown, kept))}" if kept else ""
     found = [
         LinkedNeighbours(
             "attributes",
@@ -75,7 +82,7 @@ def linked_neighbours(
         LinkedNeighbours(
             "move",
             PERSON,
-            f"one {person}{alone} belongs elsewhere, with any attributes; the others have the same attributes",
+            f"one {person}{alone} belongs elsewhere, with any attributes; the others have the same attributes{same}",
             2,
             moved,
         ),
@@ -157,7 +164,7 @@ class LinkedGuarantee:
         rho_households: that over the queries of households.
         most: how many persons a household may have, and the guarantee for households speaks of; None: there is no
             guarantee for households.
-        moved: as of `linked_neighbours`.
+        moved, kept: as of `linked_neighbours`.
         vacant: as of `linked_neighbours`.
         delta: at which epsilon is quoted beside rho.
         words: what the records of both tables are called.
@@ -175,6 +182,7 @@ class LinkedGuarantee:
     rho_households: Fraction
     most: int | None
     moved: int = MOST_OF_A_MOVE
+    kept: tuple[str, ...] = ()
     vacant: bool = True
     delta: float | None = None
     words: LinkedWords = CENSUS_WORDS
@@ -188,7 +196,7 @@ class LinkedGuarantee:
     def rows(self, most: int | None = None) -> list[LinkedNeighbours]:
         """The kinds of neighbours that are spoken of; ``most``: another size of household than the largest."""
         largest = self.most if most is None else most
-        return linked_neighbours(largest, moved=self.moved, vacant=self.vacant, words=self.words)
+        return linked_neighbours(largest, moved=self.moved, kept=self.kept, vacant=self.vacant, words=self.words)
 
     def rho(self, name: str, most: int | None = None) -> Fraction:
         """What the kind of neighbours called ``name`` costs. Raises `BudgetError` for one that is not spoken of."""

@@ -284,6 +284,14 @@ def test_without_a_largest_household_nothing_is_guaranteed_to_households(tmp_pat
     assert "One household: no guarantee" in "\n".join(guarantee.describe())
 
 
+def test_the_largest_household_is_the_largest_of_closed_sizes_too(tmp_path: Path) -> None:
+    """Otherwise households would be accepted to which nothing is guaranteed."""
+    path = configured(tmp_path, ('open = "7+"\n', ""))
+    path.write_text(path.read_text(encoding="utf-8").replace('"7+"', '"7-12"'), encoding="utf-8")
+    with pytest.raises(ConfigError, match="category '7-12' of 'size' has up to 12, and at most 10 is stated"):
+        check_linked_tables(load_linked(path))
+
+
 def test_bad_tables_are_refused_before_anything_is_written(tmp_path: Path, topdown: Command) -> None:
     path = configured(tmp_path)
     persons = pd.read_parquet(tmp_path / "persons.parquet")
