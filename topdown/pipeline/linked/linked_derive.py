@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from topdown.linked.dealing import dealt
 from topdown.linked.record_faults import LinkedRows
 from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
 from topdown.machine.files import whole_folder
+from topdown.machine.parallel import started
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import Submits
 from topdown.measurements.measurements import Answers, Measurements
@@ -260,8 +261,6 @@ def _write_table(
             estimates["unbiased"] = linear_answers(measurements, queries_of(tables))
     method = config.projection
     estimates["non_negative"] = WholeProjection(method.method, method.weights, solved.certificate)
-    again: Future[dict[str, CrossCheck]] = Future()
-    again.set_result(dict(solved.checks))
-    made = Projected(estimates, again, release)
+    made = Projected(estimates, started(lambda: dict(solved.checks), None), release)
     one = Drawn(measurements, drawn.ties, drawn.plans[name], drawn.origins[name])
     write_made(own, one, made, folder, stages, lambda: None, written=MappingProxyType({}))

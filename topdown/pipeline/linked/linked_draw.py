@@ -21,7 +21,7 @@ from topdown.confidential.linked_records import (
 from topdown.confidential.measure import measurable, measure_narrow, require_room
 from topdown.config import RunConfig
 from topdown.config.linked_settings import LinkedConfig
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
@@ -31,7 +31,7 @@ from topdown.measurements.person_moves import linked_guarantee
 from topdown.pipeline.already_released import require_same_forms
 from topdown.pipeline.charging import Charged, confirm, require_left, reserve
 from topdown.pipeline.draw import notices_of, require_directory, require_protection
-from topdown.pipeline.input.unit_reading import identifier_columns, listed_units, path_columns
+from topdown.pipeline.input.unit_reading import digest_of, identifier_columns, listed_units, path_columns
 from topdown.pipeline.linked.linked_derive import LinkedDrawn
 from topdown.pipeline.linked.linked_rehearsal import rehearse_linked
 from topdown.privacy.accounting import Event
@@ -45,9 +45,8 @@ from topdown.release.layouts import row_columns
 from topdown.release.linked_release import linked_noise, verify_linked
 from topdown.release.manifest import LedgerEntry, Origin, manifest_at
 from topdown.release.places import MANIFEST
-from topdown.tables.parquet_folder import table_digest
-from topdown.tables.readers import changed, require_file
-from topdown.wording import reason, shown_path
+from topdown.tables.readers import changed
+from topdown.wording import shown_path
 
 
 @dataclass(frozen=True)
@@ -210,13 +209,9 @@ def _counts(config: LinkedConfig, first: RunConfig, geography: Geography) -> Lin
 
 def _digests(config: LinkedConfig) -> tuple[str, str]:
     """SHA-256 of the counted tables together, and of the public list of units."""
-    found = {}
     assert config.units_path is not None  # nosec B101 # narrows a type: the configuration asks for it
-    for name, path in {**config.input_paths, "geography.units": config.units_path}.items():
-        try:
-            found[name] = table_digest(require_file(path))
-        except OSError as error:
-            raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct {name}") from None
+    paths = {**config.input_paths, "geography.units": config.units_path}
+    found = {name: digest_of(path, name) for name, path in paths.items()}
     units = found.pop("geography.units")
     if units in (found["input.households"], found["input.persons"]):
         raise ConfigError("the public list of units is a confidential table itself; give a list that is public")

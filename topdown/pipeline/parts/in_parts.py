@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -34,7 +35,6 @@ from topdown.pipeline.parts.part_gather import cut_is_whole, files_of, finished,
 from topdown.pipeline.parts.part_job import Folder, Record, Torn, named
 from topdown.pipeline.parts.part_plan import CutTree
 from topdown.pipeline.parts.part_steps import At
-from topdown.release.manifest import Origin
 from topdown.release.partition import is_part
 from topdown.wording import FAILED, reason, shown_path
 
@@ -89,9 +89,7 @@ def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, execu
         work.all(part_steps.up, [At(folder.root, part) for part in up], len(up), _part)
     with stages.stage("projecting above the parts"):
         measured = part_steps.top(folder.root)
-    entry = confirm(charged_to(config), cut.journal, measured)
-    name = cut.journal.release_name()
-    origin = Origin(cut.units, entry, notices=cut.notices, limits=cut.limits_digest, noise=name, areas=cut.areas)
+    origin = replace(cut.origin, ledger=confirm(charged_to(config), cut.journal, measured))
     if record.at_once:
         measurements = filed_measurements(folder, record, cut.geography)
         drawn = Drawn(measurements, cut.begun.ties, record.its_plan, origin, cut.limits)
