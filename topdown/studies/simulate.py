@@ -130,7 +130,7 @@ def simulate(
         counts, plan, parsed, tuple(rules), seed, int(replicates), distances, followed, limits, coverage
     )  # fmt: skip
     tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
-    total, done = Accumulated.empty(), 0
+    total, done = Accumulated(), 0
     try:
         with worker_pool(workers, len(tasks)) as pool:
             for index, part in enumerate(map_ordered(run_task, tasks, pool)):
