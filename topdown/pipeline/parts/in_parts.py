@@ -27,11 +27,13 @@ from topdown.pipeline.parts.filed_release import (
     add_up,
     asked_sums,
     filed_measurements,
+    filed_release,
     published_release,
+    write_starts,
     write_sum_starts,
 )
 from topdown.pipeline.parts.part_files import Written, write
-from topdown.pipeline.parts.part_gather import cut_is_whole, files_of, finished, publish_parts
+from topdown.pipeline.parts.part_gather import cut_is_whole, files_of, publish_parts
 from topdown.pipeline.parts.part_job import Folder, Record, Torn, named
 from topdown.pipeline.parts.part_plan import CutTree
 from topdown.pipeline.parts.part_steps import At
@@ -98,7 +100,8 @@ def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, execu
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
     part_steps.keep_below(folder.root)
-    release = finished(cut)
+    write_starts(folder, record)
+    release = filed_release(folder, record, cut.geography)
     sums = asked_sums(folder, release)
     if sums:
         with stages.stage("adding up published units"):
@@ -110,7 +113,7 @@ def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, execu
         longest_first = sorted(names, key=is_part)
         work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)
     work.give_memory_back()
-    publish_parts(config, cut, names, public, origin, stages, workers=count)
+    publish_parts(config, cut, release, names, public, origin, stages, workers=count)
 
 
 def missing(record: Record, done: Callable[[int], bool]) -> list[int]:

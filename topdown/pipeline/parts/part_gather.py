@@ -17,7 +17,7 @@ from topdown.machine.progress import Stages
 from topdown.machine.system import open_to_others
 from topdown.noise.key import NoiseKey
 from topdown.pipeline.derive import Drawn, Projected, asked_tables, estimated, write_made
-from topdown.pipeline.parts.filed_release import filed_measurements, filed_release, write_starts
+from topdown.pipeline.parts.filed_release import filed_measurements
 from topdown.pipeline.parts.part_job import Folder, Record, held, take_bound
 from topdown.pipeline.parts.part_plan import CutTree
 from topdown.projection.check.certificate import Certificate, worst_of
@@ -46,12 +46,6 @@ def cut_is_whole(folder: Folder, record: Record, key: NoiseKey) -> bool:
     return geography and all(take_bound(path, streams) is not None for path in counts)
 
 
-def finished(cut: CutTree) -> Release:
-    """The release, all of whose parts are made. Raises `Torn`."""
-    write_starts(cut.folder, cut.record)
-    return filed_release(cut.folder, cut.record, cut.geography)
-
-
 def files_of(record: Record, release: Release) -> list[str]:
     """The paths in the public directory of the files that are written from the parts: the counts, and the tables of
     answers.
@@ -65,6 +59,7 @@ def files_of(record: Record, release: Release) -> list[str]:
 def publish_parts(
     config: RunConfig,
     cut: CutTree,
+    release: Release,
     names: Sequence[str],
     public: Path,
     origin: Origin,
@@ -72,7 +67,8 @@ def publish_parts(
     *,
     workers: int | None = None,
 ) -> None:
-    """Publish the written files ``names``, with all that is made of the measurements, as ``public``.
+    """Publish the ``release`` of the measured units, of which the files ``names`` are written, with all that is made of
+    the measurements, as ``public``.
 
     Raises `ProjectionError` where an estimate is not certified, `DataError` where something cannot be written.
     """
@@ -93,7 +89,7 @@ def publish_parts(
             elif asked := asked_tables(measurements, tables):
                 estimates["unbiased"] = linear_answers(measurements.kept, queries_of(asked), pool)
         estimates.setdefault("non_negative", whole)
-        made = Projected(estimates, again, finished(cut))
+        made = Projected(estimates, again, release)
         written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}
 
         def give_its_name() -> None:
