@@ -25,7 +25,7 @@ from topdown.measurements.measurements import nothing_kept
 from topdown.measurements.touched import TOUCHED, write_touched
 from topdown.noise.exact.threshold_tables import prepare
 from topdown.pipeline.already_released import released
-from topdown.pipeline.charging import Charged, confirm, require_left, reserve
+from topdown.pipeline.charging import charged_to, confirm, require_left, reserve
 from topdown.pipeline.derive import Drawn, require_solver
 from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.exports import require_exportable, require_exports
@@ -267,8 +267,7 @@ def _prepare(
         geography, counts = read_input(config, stages, before_counts=before_counts)
         plan = measurable(plan, geography.levels, counts.schema)
         gains = largest_gains(plan, geography)
-        _require_upward(config, plan, geography.levels)
-        _require_order(config, plan, geography.levels)
+        _require_descent(config, plan, geography.levels)
         _require_root(config, plan, geography.levels)
         if config.on_supports:
             require_on_supports(config, plan, geography.levels, counts.schema)
@@ -287,7 +286,7 @@ def _prepare(
             require_kept(counts, limits)
         digests.require_unchanged(config)
         give_back()
-    _say_input(stages, geography, counts.cells)
+    stages.say(f"read      {nodes_in_words(geography)} x {len(counts.cells)} cells ({joined(counts.cells)})")
     stages.say(plan.describe(geography.levels))
     notices = notices_of(config, plan, geography.levels, gains)
     for notice in notices:
@@ -342,28 +341,19 @@ def _require_solvers(config: RunConfig) -> None:
     method_named(config.projection.method).require(several=config.by_family, nonnegative=True)
 
 
-def _require_upward(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
-    """Refuse a level at which the upward pass cannot start, before any noise is drawn."""
-    upward, schema = config.projection.upward, config.schema_of_cells
-    if upward is None:
-        return
-    if not config.by_family:
-        raise ConfigError(
-            f"projection.upward = {shown(upward)} is for releases of several queries, or within limits, which are made "
-            "family by family; the cells alone are measured: leave it out"
-        )
-    require_start(plan, levels, schema, method_named(config.projection.method), upward)
-
-
-def _require_order(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
-    """Refuse an order of queries that is not valid, before any noise is drawn."""
-    order = config.projection.order
-    if order and not config.by_family:
-        raise ConfigError(
-            f"projection.order = {shown(order)} is for releases of several queries, or within limits, which are made "
-            "family by family; the cells alone are measured: leave it out"
-        )
-    order_of_plan(plan, levels, config.schema_of_cells, method_named(config.projection.method), order)
+def _require_descent(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
+    """Refuse a level at which the upward pass cannot start, and an order of queries that is not valid, before any noise
+    is drawn."""
+    options, schema, method = config.projection, config.schema_of_cells, method_named(config.projection.method)
+    for name, given in (("upward", options.upward), ("order", options.order or None)):
+        if given is not None and not config.by_family:
+            raise ConfigError(
+                f"projection.{name} = {shown(given)} is for releases of several queries, or within limits, which are "
+                "made family by family; the cells alone are measured: leave it out"
+            )
+    if options.upward is not None:
+        require_start(plan, levels, schema, method, options.upward)
+    order_of_plan(plan, levels, schema, method, options.order)
 
 
 def _require_root(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
@@ -372,17 +362,11 @@ def _require_root(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
         StudiedMethod.parse(label).require_root(plan, levels, several=config.by_family)
 
 
-def charged_to(config: RunConfig) -> Charged | None:
-    """The account that ``config``'s release is charged to; None where there is no ledger."""
-    return None if config.ledger is None else Charged(config.folder / config.ledger.path, config.ledger.dataset)
-
-
-def _say_input(stages: Stages, geography: Geography, cells: Sequence[str]) -> None:
-    sizes = ", ".join(
-        f"{geography.level_slice(level).stop - geography.level_slice(level).start:,} {level}"
-        for level in geography.levels
-    )
-    stages.say(f"read      {geography.n_nodes:,} nodes ({sizes}) x {len(cells)} cells ({joined(cells)})")
+def nodes_in_words(geography: Geography) -> str:
+    """How many nodes a geography has, and how many of them are of every level."""
+    slices = {level: geography.level_slice(level) for level in geography.levels}
+    sizes = ", ".join(f"{nodes.stop - nodes.start:,} {level}" for level, nodes in slices.items())
+    return f"{geography.n_nodes:,} nodes ({sizes})"
 
 
 def require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> None:

@@ -19,9 +19,8 @@ from topdown.errors import DataError
 from topdown.machine.parallel import ProcessWorkers
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import TRIES, Submits, each_done
-from topdown.pipeline.charging import confirm
+from topdown.pipeline.charging import charged_to, confirm
 from topdown.pipeline.derive import Drawn, derive
-from topdown.pipeline.draw import charged_to
 from topdown.pipeline.parts import part_steps
 from topdown.pipeline.parts.filed_release import (
     add_up,
