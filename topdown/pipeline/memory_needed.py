@@ -23,8 +23,8 @@ from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import SpineGeography
 from topdown.machine.memory import about, available_memory, gibibytes, held_memory
-from topdown.machine.parallel import available_workers
 from topdown.machine.progress import Stages
+from topdown.machine.system import processors
 from topdown.pipeline.parts.array_steps import FAMILIES_AT_ONCE
 from topdown.pipeline.parts.cut_points import parts_of
 from topdown.pipeline.parts.part_plan import (
@@ -123,7 +123,7 @@ def weigh(
     if config.is_study:
         _refuse_beyond(of_reading(config, geography, extent), config, refused)
         return None
-    count = available_workers() if workers is None else workers
+    count = processors() if workers is None else workers
     leaves = _leaves_of_a_part(config, geography, part_size, count)
     if leaves is None:
         if config.by_family:
@@ -217,11 +217,11 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     ]
     largest = 0
     for siblings in parts_of(tree, *cut):
-        lo, hi, numbers = siblings.start, siblings.stop, 0
+        nodes, numbers = siblings, 0
         for index in range(level, tree.n_levels):
-            numbers += (hi - lo) * answers[index]
+            numbers += (nodes.stop - nodes.start) * answers[index]
             if index < tree.n_levels - 1:
-                lo, hi = int(tree.child_offsets[lo]), int(tree.child_offsets[hi])
+                nodes = tree.children_of(nodes)
         largest = max(largest, numbers)
     possible, csv = len(schema.possible_cells()), config.output.csv
     uppermost = _WORD * schema.n_cells * int(tree.level_offsets[level + 1])
