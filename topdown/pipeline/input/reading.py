@@ -89,11 +89,11 @@ class InputDigests:
         return cls(input_digest(config), units_digest(config), limits_digest(config), areas_digest(config))
 
     def name(self, config: RunConfig) -> tuple[str, str]:
-        """The digests by which a release is known: of ``config`` with what is public, and of the table."""
+        """What a release is known by: the digest of ``config`` with all that is public, and that of the table."""
         return config.fingerprint(self.units, self.limits, self.areas), self.table
 
     def require_unchanged(self, config: RunConfig) -> None:
-        """Refuse what is not as it was any more. Raises `DataError`."""
+        """Refuse a file that has changed since. Raises `DataError` with its path."""
         now = InputDigests.of(config)
         for before, after, path in (
             (self.table, now.table, config.input_path),
