@@ -108,10 +108,6 @@ def _exists(public: Path) -> bool:
     try:
         return public.exists()
     except OSError as error:
-        raise _unreadable(public, error) from None
-
-
-def _unreadable(public: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"{shown_path(public)}: cannot be read: {reason(error)}; correct the permissions, or give another --output"
-    )
+        raise ConfigError(
+            f"{shown_path(public)}: cannot be read: {reason(error)}; correct the permissions, or give another --output"
+        ) from None

@@ -229,7 +229,9 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     # One cell in so many has records in a child of the root, of another family above the parts, and anywhere, at most.
     above = max(_program(possible, families[k], 4 if k else 2) for k in range(level))
     below = max((_program(possible, families[k], 16) for k in range(level, tree.n_levels - 1)), default=0)
-    beside = [one.tree for one in _published_trees(geography)]
+    beside = []
+    if isinstance(geography, SpineGeography):
+        beside = [one.tree for one in (geography.published, *geography.areas.values())]
     trees = (tree, *beside)
     entries = sum(rows + int((np.diff(one.level_offsets)[:-1] * (possible // 16 + 1)).sum()) for one in trees)
     columns = sum(len(one.columns) for one in answer_tables(config.output.tables, schema))
@@ -250,11 +252,6 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
         worker=_WORKER + int(6.5 * largest) + below,
         disk=disk,
     )
-
-
-def _published_trees(geography: Geography) -> list[Geography]:
-    """The published trees of a spine; empty for another geography."""
-    return [geography.published, *geography.areas.values()] if isinstance(geography, SpineGeography) else []
 
 
 def _program(possible: int, children: int, one_in: int) -> int:

@@ -196,7 +196,7 @@ def study(
         except KeyboardInterrupt:
             stages.say("stopped   before the first block of replicates was finished: nothing was written")
             raise
-    variants = [NoiseVariant(_noise_name(given.plan), given.plan, table)]
+    variants = [NoiseVariant("as released" if given.plan.bounds.any else UNBOUNDED, given.plan, table)]
     if table.replicates == wanted:
         variants += _variants(config, given.plans, wanted, stages, simulated)
     if table.replicates < wanted:
@@ -261,10 +261,6 @@ _RECORDS = "records.parquet"
 _CENSUS = "census_metrics.xlsx"
 _TABLES = ("errors.parquet", _BY_NOISE, _COVERAGE, _RECORDS, "rules.parquet", "densities.parquet", BATCHES_FILE)
 _FILES = (*_TABLES, _CENSUS, SUMMARY, "report.html")
-
-
-def _noise_name(plan: Plan) -> str:
-    return "as released" if plan.bounds.any else UNBOUNDED
 
 
 def _variants(
