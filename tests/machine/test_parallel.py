@@ -13,7 +13,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 import pytest
 
 from topdown.errors import ConfigError, DataError
-from topdown.machine.parallel import available_workers, map_ordered, worker_pool
+from topdown.machine.parallel import map_ordered, worker_pool
+from topdown.machine.system import processors
 
 
 def slow_when_early(task: int) -> tuple[int, int]:
@@ -45,9 +46,9 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
 
 
 def test_none_is_one_worker_per_processor() -> None:
-    assert available_workers() >= 1
+    assert processors() >= 1
     with worker_pool(None) as pool:
-        assert (pool is None) == (available_workers() == 1)
+        assert (pool is None) == (processors() == 1)
 
 
 @pytest.mark.parametrize("workers", [0, -2])
@@ -83,7 +84,7 @@ def test_few_results_wait() -> None:
     for _ in map_ordered(abs, range(1000), executor):
         executor.taken += 1
     assert executor.taken == executor.submitted == 1000
-    assert executor.most_waiting <= 2 * available_workers() + 1
+    assert executor.most_waiting <= 2 * processors() + 1
 
 
 def test_a_long_task_keeps_nobody_waiting_where_all_are_given_at_once() -> None:
@@ -117,7 +118,7 @@ def test_there_are_never_more_processes_than_tasks() -> None:
 
 
 def test_more_workers_than_processors_are_all_at_work() -> None:
-    count = 2 * available_workers() + 1
+    count = 2 * processors() + 1
     with worker_pool(count, 100) as pool:
         assert len(set(map_ordered(one_by_one, range(100), pool))) == count
 

@@ -411,7 +411,7 @@ def test_tables_of_areas_that_change_while_they_are_read_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toml, digests = folder_with(tmp_path, TOTALS), itertools.count()
-    monkeypatch.setattr("topdown.pipeline.draw.areas_digest", lambda config: str(next(digests)))
+    monkeypatch.setattr("topdown.pipeline.input.reading.areas_digest", lambda config: str(next(digests)))
     with pytest.raises(TopdownError, match="changed while"):
         run(load_config(toml))
 

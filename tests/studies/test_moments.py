@@ -19,10 +19,10 @@ WIDTH = np.full(4, 1 / 16)
 
 def accumulated(errors: FloatArray, cuts: list[int], zeros: FloatArray | None = None) -> Accumulated:
     """The errors (rows, replicates) through tasks that end at ``cuts``."""
-    total = Accumulated.empty()
+    total = Accumulated()
     bounds = [0, *sorted(cuts), errors.shape[1]]
     for task, (first, last) in enumerate(itertools.pairwise(bounds)):
-        part = Accumulated.empty()
+        part = Accumulated()
         piece = errors[:, first:last]
         part.add_errors("m", piece, np.count_nonzero(piece == 0.0, axis=1))
         part.add_histogram("m", piece, WIDTH[: len(errors)])
@@ -70,7 +70,7 @@ def test_one_replicate_has_no_variance() -> None:
     for name in ("variance", *(name for name in found if name.endswith("_se"))):
         assert np.isnan(found[name]).all(), name
     assert np.isfinite(found["wasserstein"][1:]).all()
-    total = Accumulated.empty()
+    total = Accumulated()
     total.add_rule(("m", "r"), np.ones((1, 3)))
     decided = rule_statistics(total.rules["m", "r"], 1)
     for name, values in decided.items():
@@ -130,5 +130,5 @@ def test_rule_statistics_equal_those_of_the_sample() -> None:
 
 @pytest.mark.parametrize("leaves", [0, 3])
 def test_no_rules_give_zeros(leaves: int) -> None:
-    found = rule_statistics(RuleSums.empty(leaves), 10)
+    found = rule_statistics(RuleSums.of(np.zeros((1, leaves))), 10)
     assert all(values.shape == (leaves,) and not values.any() for values in found.values())

@@ -332,7 +332,7 @@ def test_reprs_show_no_count(planted: Path) -> None:
     prepared = draw.check(config)
     assert prepared.counts.values.max() == sum(SECRETS)
     assert not shows(f"{prepared!r} {prepared!s} {prepared.counts!r} {prepared.counts!s} {config!r}")
-    assert prepared.digest not in repr(prepared)
+    assert prepared.digests.table not in repr(prepared)
 
 
 def test_logs_of_every_level_show_no_count(planted: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -347,7 +347,7 @@ def test_the_ledger_and_the_manifest_do_not_tell_the_input(planted: Path) -> Non
     config = load_config(planted)
     public = pipeline.run(config).public
     prepared = draw.check(config)
-    digest = prepared.digest
+    digest = prepared.digests.table
     record = (public.parent / "internal" / "draw.json").read_bytes()
     assert digest.encode() in record
     for path in (*public.iterdir(), planted.parent / "ledger.db"):

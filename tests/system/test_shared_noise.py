@@ -17,6 +17,7 @@ from topdown.config import load_config
 from topdown.errors import ConfigError
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.input import reading
 from topdown.pipeline.parts import part_steps
 
 COUNTIES = [f"{state:02}{county:03}" for state in range(1, 6) for county in range(1, 13)]
@@ -112,7 +113,7 @@ def releases(folder: Path, name: str, change: Any, monkeypatch: pytest.MonkeyPat
         rng = np.random.default_rng(6)
         frame = pd.DataFrame({"county": COUNTIES})
         frame["adults"], frame["children"] = (rng.integers(1, 100, len(frame)) for _ in range(2))
-    monkeypatch.setattr(draw, "input_digest", lambda _: "0" * 64)
+    monkeypatch.setattr(reading, "input_digest", lambda _: "0" * 64)
     for number in range(2):
         if number:
             frame = change(frame, cells)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from topdown.cli.options import Areas, File, Quiet, Verbose, require_new, set_logging
-from topdown.machine.terminal import Terminal
+from topdown.cli.options import Areas, File, Quiet, Verbose, require_new, set_logging, shown_stages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +38,7 @@ def check(
     """
     from topdown.config import describes_linked, load_any, load_linked
     from topdown.errors import ConfigError
-    from topdown.machine.progress import Shown, Silent
+    from topdown.machine.progress import Silent
     from topdown.pipeline import draw, expected_error
     from topdown.pipeline.linked.linked_draw import check_linked_tables
     from topdown.planning.expected import expected_errors, require_confidence
@@ -52,13 +51,13 @@ def check(
     if describes_linked(file):
         if errors or areas or errors_to is not None:
             raise ConfigError("expected errors of two linked tables are not known; leave --errors and --areas out")
-        with Shown(Terminal(quiet=quiet), 2) as stages:
-            check_linked_tables(load_linked(file), Silent() if quiet else stages)
+        with shown_stages(quiet, 2) as stages:
+            check_linked_tables(load_linked(file), stages)
             stages.say("ok        configuration, tables and plans agree; nothing was drawn or released")
         return
-    with Shown(Terminal(quiet=quiet), 2) as stages:
+    with shown_stages(quiet, 2) as stages:
         config = load_any(file)
-        prepared, upward = draw.check(config, Silent() if quiet else stages), config.projection.upward
+        prepared, upward = draw.check(config, stages), config.projection.upward
         if config.is_study:
             from topdown.pipeline.study import read_study
 

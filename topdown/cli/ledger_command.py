@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -116,5 +115,6 @@ def _rows(account: Account) -> Iterator[tuple[str, ...]]:
 
 def _number(value: Fraction) -> str:
     """As a decimal where that is exact and short, otherwise as a fraction: a budget is never shown rounded."""
-    decimal = format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
-    return decimal if Fraction(decimal) == value and len(decimal) <= 20 else str(value)
+    from topdown.noise.exact_numbers import in_decimals
+
+    return in_decimals(value, longest=20)

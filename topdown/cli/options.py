@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from topdown.machine.terminal import log_to_standard_error
+from topdown.machine.terminal import Terminal, log_to_standard_error
+
+if TYPE_CHECKING:
+    from topdown.machine.progress import Stages
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file that describes the release.")]
 Output = Annotated[
@@ -69,6 +74,15 @@ def set_logging(verbose: bool) -> None:
     else:
         # Without a handler, a record would go to standard error.
         logging.getLogger("py.warnings").addHandler(logging.NullHandler())
+
+
+@contextmanager
+def shown_stages(quiet: bool, total: int) -> Iterator[Stages]:
+    """The stages of a job, ``total`` in number, on the terminal, or nowhere."""
+    from topdown.machine.progress import Shown, Silent
+
+    with Shown(Terminal(quiet=quiet), total) as stages:
+        yield Silent() if quiet else stages
 
 
 def require_new(path: Path | None, option: str = "--output") -> None:

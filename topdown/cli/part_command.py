@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from topdown.cli.options import File, Output, PartSize, Quiet
+from topdown.cli.options import File, Output, PartSize, Quiet, shown_stages
 from topdown.machine.terminal import Terminal
-
-if TYPE_CHECKING:
-    from topdown.machine.progress import Stages
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,7 +28,7 @@ def cut(file: File, part_size: PartSize = None, output: Output = None, quiet: Qu
     from topdown.config import load_config
     from topdown.pipeline.parts import part_commands
 
-    with _stages(quiet, 4) as stages:
+    with shown_stages(quiet, 4) as stages:
         part_commands.cut(load_config(file), output, part_size, stages)
 
 
@@ -82,13 +77,5 @@ def gather(file: File, output: Output = None, quiet: Quiet = False) -> None:
     from topdown.config import load_config
     from topdown.pipeline.parts import part_commands
 
-    with _stages(quiet, 1) as stages:
+    with shown_stages(quiet, 1) as stages:
         part_commands.gather(load_config(file), output, stages)
-
-
-@contextmanager
-def _stages(quiet: bool, total: int) -> Iterator[Stages]:
-    from topdown.machine.progress import Shown, Silent
-
-    with Shown(Terminal(quiet=quiet), total) as stages:
-        yield Silent() if quiet else stages

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import Output, Quiet, Threads, Verbose, set_logging
+from topdown.cli.options import Output, Quiet, Threads, Verbose, set_logging, shown_stages
 from topdown.machine.streams import OUTLIVES_OUTPUT
-from topdown.machine.terminal import Terminal
 
 
 def project(
@@ -26,13 +25,10 @@ def project(
     Writes a directory public/ as `run` does. Its manifest states the release from which it was derived.
     """
     from topdown.config import load_project
-    from topdown.machine.progress import Shown, Silent
     from topdown.pipeline import project_measurements as pipeline
 
     set_logging(verbose)
     config = load_project(file)
-    with Shown(
-        Terminal(quiet=quiet), pipeline.STAGES + bool(config.output.forms) + bool(config.output.replicates)
-    ) as stages:
-        pipeline.project_measurements(config, output, Silent() if quiet else stages, workers=workers)
+    with shown_stages(quiet, pipeline.STAGES + bool(config.output.forms) + bool(config.output.replicates)) as stages:
+        pipeline.project_measurements(config, output, stages, workers=workers)
     return OUTLIVES_OUTPUT

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import File, KeepParts, Output, PartSize, Quiet, Threads, Verbose, set_logging
+from topdown.cli.options import File, KeepParts, Output, PartSize, Quiet, Threads, Verbose, set_logging, shown_stages
 from topdown.machine.streams import OUTLIVES_OUTPUT
-from topdown.machine.terminal import Terminal
 
 
 class Engine(StrEnum):
@@ -46,7 +45,6 @@ def run(
     from topdown.config import describes_linked, load_config, load_linked
     from topdown.errors import ConfigError
     from topdown.machine.engines import executor_of
-    from topdown.machine.progress import Shown, Silent
     from topdown.pipeline import run as pipeline
 
     set_logging(verbose)
@@ -58,22 +56,18 @@ def run(
                 "two linked tables are solved family by family, not in parts: leave --part-size and --keep-parts out"
             )
         linked = load_linked(file)
-        with (
-            Shown(Terminal(quiet=quiet), linked_run.LINKED_STAGES) as stages,
-            executor_of(engine, scheduler) as executor,
-        ):
-            told = Silent() if quiet else stages
-            linked_run.run_linked(linked, output, told, workers=workers, executor=executor)
+        with shown_stages(quiet, linked_run.LINKED_STAGES) as stages, executor_of(engine, scheduler) as executor:
+            linked_run.run_linked(linked, output, stages, workers=workers, executor=executor)
         return OUTLIVES_OUTPUT
     config = load_config(file)
     more = pipeline.RECORDS_STAGES * config.output.microdata + (
         pipeline.EXPORTS_STAGES * (bool(config.output.forms) + config.output.page) + bool(config.output.replicates)
     )
-    with Shown(Terminal(quiet=quiet), pipeline.STAGES + more) as stages, executor_of(engine, scheduler) as executor:
+    with shown_stages(quiet, pipeline.STAGES + more) as stages, executor_of(engine, scheduler) as executor:
         pipeline.run(
             config,
             output,
-            Silent() if quiet else stages,
+            stages,
             workers=workers,
             part_size=part_size,
             executor=executor,

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import Output, Quiet, Verbose, set_logging
+from topdown.cli.options import Output, Quiet, Verbose, set_logging, shown_stages
 from topdown.machine.interrupts import INTERRUPTED
 from topdown.machine.streams import OUTLIVES_OUTPUT
-from topdown.machine.terminal import Terminal
 
 
 def study(
@@ -33,22 +32,18 @@ def study(
     changes: report.html, results.parquet, errors.parquet and coverage.parquet; see docs/households.md.
     """
     from topdown.config import describes_linked, load_linked, load_study
-    from topdown.machine.progress import Shown, Silent
     from topdown.pipeline import study as job
 
     set_logging(verbose)
     if describes_linked(file):
         from topdown.pipeline.linked import linked_study
 
-        with Shown(Terminal(quiet=quiet), linked_study.LINKED_STUDY_STAGES) as stages:
-            chosen = Silent() if quiet else stages
-            both = linked_study.study_linked(load_linked(file), output, chosen, workers=workers, replicates=replicates)
-        if both.stopped:
-            raise typer.Exit(INTERRUPTED)
-        return OUTLIVES_OUTPUT
-    with Shown(Terminal(quiet=quiet), job.STAGES) as stages:
-        chosen = Silent() if quiet else stages
-        outcome = job.study(load_study(file), output, chosen, workers=workers, replicates=replicates)
+        with shown_stages(quiet, linked_study.LINKED_STUDY_STAGES) as stages:
+            linked = load_linked(file)
+            outcome = linked_study.study_linked(linked, output, stages, workers=workers, replicates=replicates)
+    else:
+        with shown_stages(quiet, job.STAGES) as stages:
+            outcome = job.study(load_study(file), output, stages, workers=workers, replicates=replicates)
     if outcome.stopped:
         raise typer.Exit(INTERRUPTED)
     return OUTLIVES_OUTPUT

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import File, Quiet, Verbose, set_logging
+from topdown.cli.options import File, Quiet, Verbose, set_logging, shown_stages
 from topdown.machine.streams import OUTLIVES_OUTPUT
-from topdown.machine.terminal import Terminal
 
 
 def synthesize(
@@ -30,13 +29,12 @@ def synthesize(
     tabulation was checked to equal the release.
     """
     from topdown.config import load_config
-    from topdown.machine.progress import Shown, Silent
     from topdown.microdata.record_blocks import require_order
     from topdown.pipeline import run as pipeline
 
     set_logging(verbose)
     config = load_config(file)
-    with Shown(Terminal(quiet=quiet), pipeline.RECORDS_STAGES) as stages:
+    with shown_stages(quiet, pipeline.RECORDS_STAGES) as stages:
         chosen = None if order is None else require_order(order)
-        pipeline.synthesize(config, output, chosen, Silent() if quiet else stages)
+        pipeline.synthesize(config, output, chosen, stages)
     return OUTLIVES_OUTPUT

@@ -18,7 +18,8 @@ from topdown.geography.construction import as_frame, as_strings, as_text, code_s
 from topdown.geography.geography import Geography
 from topdown.geography.labels import places_among
 from topdown.geography.tree import IntArray
-from topdown.machine.parallel import available_workers, map_ordered, thread_pool
+from topdown.machine.parallel import map_ordered, thread_pool
+from topdown.machine.system import processors
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.tables.readers import require_file, table_batches
 from topdown.wording import listed, of_the_value, shown
@@ -67,7 +68,7 @@ def count_records(
         place = (nodes - leaves.start) * n_cells + cells_of_rows(table, schema)
         return nodes, place, None if count is None else whole_numbers(column(table, count), count, nodes, geography)
 
-    with thread_pool(min(available_workers(), _MOST_AT_WORK)) as pool:
+    with thread_pool(min(processors(), _MOST_AT_WORK)) as pool:
         try:
             for nodes, place, numbers in map_ordered(placed, _gathered(batches), pool):
                 again = tally.add(place, numbers)

@@ -243,7 +243,11 @@ class Tree:
         """The children of ``node``; empty for a leaf."""
         if node >= self.n_families:
             return slice(self.n_nodes, self.n_nodes)
-        return slice(int(self.child_offsets[node]), int(self.child_offsets[node + 1]))
+        return self.children_of(slice(node, node + 1))
+
+    def children_of(self, nodes: slice) -> slice:
+        """The children of some consecutive inner nodes."""
+        return slice(int(self.child_offsets[nodes.start]), int(self.child_offsets[nodes.stop]))
 
     def aggregate(self, leaves: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Sums of ``leaves`` (..., leaves) at every node, in the same dtype; (..., nodes)."""

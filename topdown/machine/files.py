@@ -45,7 +45,7 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(folder: Path, *, private: bool = False, aside: Path | None = None) -> Iterator[Path]:
+def whole_folder(folder: Path, *, aside: Path | None = None) -> Iterator[Path]:
     """A folder to write into that becomes ``folder``, everything in it synced, when the block ends.
 
     It is made beside the final folder, so that renaming it is one step, and is removed when the block fails. ``folder``
@@ -56,7 +56,7 @@ def whole_folder(folder: Path, *, private: bool = False, aside: Path | None = No
     staging = folder.with_name(f".{folder.name}.partial")
     make_folder(folder.parent)
     _remove(staging)
-    staging.mkdir(mode=PRIVATE_FOLDER if private else SHARED_FOLDER)
+    staging.mkdir(mode=SHARED_FOLDER)
     try:
         yield staging
         for path in sorted(staging.rglob("*"), reverse=True):

@@ -30,11 +30,6 @@ ONE_THREAD = dict.fromkeys((*THREADS_OF_ALGEBRA, "NUMBA_NUM_THREADS", "OMP_NUM_T
 """The environment of a worker process: one thread for each library."""
 
 
-def available_workers() -> int:
-    """How many processors this process may use."""
-    return processors()
-
-
 @contextmanager
 def worker_pool(workers: int | None, tasks: int | None = None) -> Iterator[Executor | None]:
     """An executor of up to ``workers`` processes (None: one per processor), or None where one process is enough. There
@@ -74,7 +69,7 @@ class _Threads(ThreadPoolExecutor):
 
 def checked_count(workers: int | None) -> int:
     """``workers``, by default one per processor. Raises `ConfigError` for fewer than one."""
-    count = available_workers() if workers is None else workers
+    count = processors() if workers is None else workers
     if count < 1:
         raise ConfigError(f"workers is {count}; give 1 or more")
     return count
@@ -249,7 +244,7 @@ def map_ordered(
         yield from map(function, tasks)
         return
     waiting: deque[Future[Result]] = deque()
-    ahead = executor.count if isinstance(executor, ProcessWorkers | _Threads) else available_workers()
+    ahead = executor.count if isinstance(executor, ProcessWorkers | _Threads) else processors()
     try:
         for task in tasks:
             waiting.append(executor.submit(function, task))

@@ -62,6 +62,14 @@ def exact_fraction(value: ExactNumber) -> Fraction:
         raise ConfigError(f'{shown(value)} is not a finite number: give one such as 0.1 or "1/3"') from None
 
 
+def in_decimals(value: Fraction, longest: int | None = None) -> str:
+    """The shortest faithful form of ``value``: 0.3 rather than 3/10, but 1/3 rather than a cut decimal, and a fraction
+    where the decimal is longer than ``longest``."""
+    decimal = format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
+    too_long = longest is not None and len(decimal) > longest
+    return str(value) if too_long or Fraction(decimal) != value else decimal
+
+
 def enclose_exp(x: Fraction, precision: int) -> tuple[int, int]:
     """Integers (lower, upper) with lower <= 2^precision exp(-x) <= upper, for rational x >= 0.
 

@@ -9,6 +9,7 @@ from typing import Any
 from topdown.config import DerivationConfig, RunConfig
 from topdown.errors import ConfigError
 from topdown.measurements.journal import BegunRelease, Journal
+from topdown.pipeline.charging import charged_to
 from topdown.privacy.ledger import Ledger
 from topdown.release.manifest import MALFORMED, manifest_at
 from topdown.release.places import MANIFEST
@@ -34,8 +35,9 @@ def released(config: RunConfig, public: Path, journal: Journal, begun: BegunRele
     again = f"move {shown_path(public)} away and run again: the same release is made of the same noise"
     manifest = verify_files(public, remedy=again)
     entry = manifest["ledger"]
-    if config.ledger is not None and entry is not None:
-        Ledger(config.folder / config.ledger.path).require_record(str(entry["record"]), public / MANIFEST)
+    charged = charged_to(config)
+    if charged is not None and entry is not None:
+        Ledger(charged.path).require_record(str(entry["record"]), public / MANIFEST)
     require_same_forms(config, manifest, public)
     return True
 
@@ -106,10 +108,6 @@ def _exists(public: Path) -> bool:
     try:
         return public.exists()
     except OSError as error:
-        raise _unreadable(public, error) from None
-
-
-def _unreadable(public: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"{shown_path(public)}: cannot be read: {reason(error)}; correct the permissions, or give another --output"
-    )
+        raise ConfigError(
+            f"{shown_path(public)}: cannot be read: {reason(error)}; correct the permissions, or give another --output"
+        ) from None

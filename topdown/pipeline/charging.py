@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from topdown.config import RunConfig
+from topdown.config.linked_settings import LinkedConfig
 from topdown.errors import BudgetError
 from topdown.measurements.journal import Journal
 from topdown.privacy.accounting import Event
@@ -19,6 +21,11 @@ class Charged(NamedTuple):
 
     path: Path
     dataset: str
+
+
+def charged_to(config: RunConfig | LinkedConfig) -> Charged | None:
+    """The account that ``config``'s release is charged to; None where there is no ledger."""
+    return None if config.ledger is None else Charged(config.folder / config.ledger.path, config.ledger.dataset)
 
 
 def reserve(

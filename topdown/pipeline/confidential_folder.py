@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 
 from topdown.errors import DataError
 from topdown.release.places import require_not_public
+from topdown.tables.tidy import write_parquet
 from topdown.wording import FAILED, reason, shown_path
 
 
@@ -28,3 +30,10 @@ def writing(directory: Path) -> Iterator[None]:
         raise DataError(
             f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
         ) from None
+
+
+def write_marked(path: Path, frame: pd.DataFrame, marks: Mapping[str, str]) -> None:
+    """Write ``frame`` to ``path`` with the metadata ``marks``, of which "replicates" and "notice" are columns, too."""
+    marked = frame.assign(replicates=int(marks["replicates"]), notice=marks["notice"])
+    batches = pa.Table.from_pandas(marked, preserve_index=False).combine_chunks().to_batches()
+    write_parquet(path, iter(batches), marks, private=True)

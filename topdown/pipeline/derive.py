@@ -65,6 +65,11 @@ class Drawn:
     origin: Origin
     limits: AnswerLimits | None = None
 
+    @property
+    def fit_for_release(self) -> bool:
+        """Whether noise and ties were drawn exactly, from operating-system entropy."""
+        return self.measurements.fit_for_release and self.ties.fit_for_release
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -83,9 +88,8 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     """
     measurements, limits = drawn.measurements, drawn.limits
     measurements = measurements.in_memory()
-    fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
     with thread_pool(workers) as pool, ExitStack() as held:
-        folder = held.enter_context(begun(public, measurements, fit_for_release=fit_for_release, executor=pool))
+        folder = held.enter_context(begun(public, measurements, fit_for_release=drawn.fit_for_release, executor=pool))
         laws: list[Future[AnswerLaws | None]] = []
         if pool is not None and finds_laws_early(measurements.geography.tree):
             laws.append(pool.submit(laws_beforehand, measurements, config.output))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,16 +21,16 @@ from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.machine.tasks import Submits
 from topdown.measurements.journal import MEASUREMENTS, BegunRelease, Journal
+from topdown.measurements.measurements import nothing_kept
 from topdown.measurements.touched import TOUCHED, write_touched
 from topdown.noise.exact.threshold_tables import prepare
 from topdown.pipeline.already_released import released
-from topdown.pipeline.charging import Charged, confirm, require_left, reserve
+from topdown.pipeline.charging import charged_to, confirm, require_left, reserve
 from topdown.pipeline.derive import Drawn, require_solver
 from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.exports import require_exportable, require_exports
-from topdown.pipeline.input.limit_reading import limits_digest, read_limits, require_kept
-from topdown.pipeline.input.reading import input_digest, read_input, units_digest
-from topdown.pipeline.input.spine_reading import area_paths, areas_digest
+from topdown.pipeline.input.limit_reading import read_limits, require_kept
+from topdown.pipeline.input.reading import InputDigests, read_input
 from topdown.pipeline.input.tie_reading import known_answers, known_statement
 from topdown.pipeline.memory_needed import of_parts, require_disk, weigh
 from topdown.pipeline.on_supports import SupportDrawn, SupportSolution, require_on_supports, solved_on_supports
@@ -60,28 +60,24 @@ from topdown.release.manifest import Origin
 from topdown.release.places import require_not_public
 from topdown.studies.methods import StudiedMethod
 from topdown.tables.geography_table import read_as_written
-from topdown.tables.readers import changed
 from topdown.uncertainty.laws.known_noise import require_replicable
 from topdown.wording import FAILED, joined, reason, shown, shown_path
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The input of a release: validated counts, the plan for their levels, the digest of their file.
+    """The input of a release: validated counts, the plan for their levels, the digests of all that was read.
 
-    ``units``: the digest of the public list of units; ``limits``: the public limits; ``limits_digest``: the digest of
-    their table; ``areas``: the digest of the tables of areas from which a spine is made; each None where there is none.
-    ``leaves``: the number of leaves of a part, None where the whole tree is made at once. ``known``: what is known of
-    every unit of a release on supports, None for any other; ``limits_digest`` is then the digest of what says it.
+    ``notices``: what a reader of the release has to know first; ``limits``: the public limits, None where there are
+    none. ``leaves``: the number of leaves of a part, None where the whole tree is made at once. ``known``: what is
+    known of every unit of a release on supports, None for any other.
     """
 
     counts: Counts
     plan: Plan
-    digest: str = field(repr=False)
-    units: str | None = None
+    digests: InputDigests
+    notices: tuple[str, ...]
     limits: AnswerLimits | None = None
-    limits_digest: str | None = None
-    areas: str | None = None
     leaves: int | None = None
     known: KnownAnswers | None = None
 
@@ -96,8 +92,7 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
         stages.say(f"warning   {config.too_large}: what follows is of the total, as its measurements leave it")
     plan, geography, schema = prepared.plan, prepared.counts.geography, prepared.counts.schema
     if not config.is_study:
-        fingerprint = config.fingerprint(prepared.units, prepared.limits_digest, prepared.areas)
-        journal = Journal(config.output_path / "internal", fingerprint, prepared.digest)
+        journal = Journal(config.output_path / "internal", *prepared.digests.name(config))
         require_left(charged_to(config), journal, plan.events(geography.levels))
     if not config.asks_queries:  # else there are as many as queries, for whoever asks for them
         for line in error_lines(expected_errors(plan, geography, confidence=USUAL)):
@@ -136,8 +131,7 @@ def draw(
         return going_on
     prepared = _prepare(config, stages, workers, part_size, executor)
     geography, plan = prepared.counts.geography, prepared.plan
-    fingerprint = config.fingerprint(prepared.units, prepared.limits_digest, prepared.areas)
-    journal = Journal(directory / "internal", fingerprint, prepared.digest)
+    journal = Journal(directory / "internal", *prepared.digests.name(config))
     require_left(charged_to(config), journal, plan.events(geography.levels))  # before anything is written
     held.enter_context(journal.locked())
     begun = journal.read()
@@ -155,38 +149,37 @@ def draw(
         stages.say("going on with a release that was begun before: its noise is the same, no budget is spent")
     else:
         begun = journal.begin()
-    gains = largest_gains(plan, geography)
-    notices = notices_of(config, plan, geography.levels, gains)
+    origin, limits = _origin(config, prepared.digests, journal, prepared.notices), prepared.limits
     if where is not None:
         name = journal.configuration, journal.input
-        folder, counts, units = folder_of(directory), prepared.counts, prepared.units
-        limits, limits_digest, areas = prepared.limits, prepared.limits_digest, prepared.areas
+        folder, counts = folder_of(directory), prepared.counts
         record = record_of(config, geography, counts.cells, counts.attributes, plan, name, where)
         with stages.stage("cutting the tree"):
             record = cut(counts, record, folder, begun.key, stages.count, limits)
         del prepared, counts  # With it go the counts, whose memory is wanted.
-        return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_digest, areas)
+        return CutTree(folder, record, journal, begun, geography, origin, limits)
+    solved = None
     if config.on_supports:
         solved, measured = _solved(config, prepared, journal, begun, stages, workers, executor)
-        units, known, limits = prepared.units, prepared.limits_digest, prepared.limits
-        del prepared  # With it go the counts, whose memory is wanted.
-        give_back()
-        entry = confirm(charged_to(config), journal, measured)
-        noise = journal.release_name()
-        statement = known_statement(config)
-        origin = Origin(units, entry, notices=notices, limits=known, limits_statement=statement, noise=noise)
-        fit = begun.key.fit_for_release and begun.ties.fit_for_release
-        return SupportDrawn(solved, begun.ties, plan, origin, fit, limits)
-    with stages.stage("drawing noise"):
-        measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
-    with stages.stage("keeping what was measured"):
-        measured = journal.keep(begun, measurements)
-    units, areas, limits, limits_digest = prepared.units, prepared.areas, prepared.limits, prepared.limits_digest
+        fit = begun.key.fit_for_release
+        measurements = nothing_kept(solved.geography, solved.schema, plan, fit_for_release=fit)
+    else:
+        with stages.stage("drawing noise"):
+            measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
+        with stages.stage("keeping what was measured"):
+            measured = journal.keep(begun, measurements)
     del prepared  # With it go the counts, whose memory is wanted.
     give_back()
-    entry = confirm(charged_to(config), journal, measured)
-    origin = Origin(units, entry, notices=notices, limits=limits_digest, noise=journal.release_name(), areas=areas)
-    return Drawn(measurements, begun.ties, plan, origin, limits=limits)
+    origin = replace(origin, ledger=confirm(charged_to(config), journal, measured))
+    drawn = Drawn(measurements, begun.ties, plan, origin, limits=limits)
+    return drawn if solved is None else SupportDrawn(solved, drawn)
+
+
+def _origin(config: RunConfig, digests: InputDigests, journal: Journal, notices: tuple[str, ...]) -> Origin:
+    """What the manifest states of where the measurements come from, but for the ledger's record of them."""
+    noise = journal.release_name()
+    origin = Origin(digests.units, notices=notices, limits=digests.limits, noise=noise, areas=digests.areas)
+    return replace(origin, limits_statement=known_statement(config)) if config.on_supports else origin
 
 
 def _solved(
@@ -223,9 +216,8 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     record = Record.read(folder) if os.path.exists(folder.job) else None  # also where a name is too long
     if record is None or os.path.exists(directory / "public"):
         return None
-    digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
-    areas = areas_digest(config)
-    name = config.fingerprint(units, limits_table, areas), digest
+    digests = InputDigests.of(config)
+    name = digests.name(config)
     if name != (record.configuration, record.input):
         return None
     journal = Journal(directory / "internal", *name)
@@ -241,8 +233,8 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     record = renewed(record, config, geography)
     record.write(folder)
     notices = notices_of(config, plan, geography.levels, largest_gains(plan, geography))
-    limits = read_limits(config, geography, record.its_schema)
-    return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_table, areas)
+    origin, limits = _origin(config, digests, journal, notices), read_limits(config, geography, record.its_schema)
+    return CutTree(folder, record, journal, begun, geography, origin, limits)
 
 
 def _prepare(
@@ -258,9 +250,8 @@ def _prepare(
     # Solvers take a second to load; meanwhile the units of a large table are read.
     with stages.stage("reading the table"), ThreadPoolExecutor(1) as beside:
         solver = beside.submit(require_solver, config)
-        digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
-        areas = areas_digest(config)
-        _require_list(config, digest, units)
+        digests = InputDigests.of(config)
+        _require_list(config, digests)
 
         def before_counts(geography: Geography, read: int) -> None:
             nonlocal leaves
@@ -276,8 +267,7 @@ def _prepare(
         geography, counts = read_input(config, stages, before_counts=before_counts)
         plan = measurable(plan, geography.levels, counts.schema)
         gains = largest_gains(plan, geography)
-        _require_upward(config, plan, geography.levels)
-        _require_order(config, plan, geography.levels)
+        _require_descent(config, plan, geography.levels)
         _require_root(config, plan, geography.levels)
         if config.on_supports:
             require_on_supports(config, plan, geography.levels, counts.schema)
@@ -294,28 +284,21 @@ def _prepare(
         known = known_answers(config, geography, counts.schema, limits) if config.on_supports else None
         if limits is not None:
             require_kept(counts, limits)
-        if input_digest(config) != digest:
-            raise changed(config.input_path)
-        if config.units_path is not None and units_digest(config) != units:
-            raise changed(config.units_path)
-        public = config.limits_path or config.ties_path
-        if public is not None and limits_digest(config) != limits_table:
-            raise changed(public)
-        if areas_digest(config) != areas:
-            raise changed(next(iter(area_paths(config).values())))
+        digests.require_unchanged(config)
         give_back()
-    _say_input(stages, geography, counts.cells)
+    stages.say(f"read      {nodes_in_words(geography)} x {len(counts.cells)} cells ({joined(counts.cells)})")
     stages.say(plan.describe(geography.levels))
-    for notice in notices_of(config, plan, geography.levels, gains):
+    notices = notices_of(config, plan, geography.levels, gains)
+    for notice in notices:
         stages.say(f"warning   {notice}")
     for promise in weaker_promises():
         stages.say(f"warning   {promise}")
-    if units is None:
+    if digests.units is None:
         stages.say(
             "warning   the list of units is taken from the confidential table and is not protected: name a public list "
             "in geography.units"
         )
-    return Prepared(counts, plan, digest, units, limits, limits_table, areas, leaves, known)
+    return Prepared(counts, plan, digests, notices, limits, leaves, known)
 
 
 def require_directory(path: Path) -> None:
@@ -337,9 +320,9 @@ def require_directory(path: Path) -> None:
     require_not_public(path, "a run keeps the key of its noise in internal/, beside public/,")
 
 
-def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
+def _require_list(config: RunConfig, digests: InputDigests) -> None:
     """Refuse the confidential table as the public list of units, since the manifest states the list's digest."""
-    if units == digest:
+    if digests.units == digests.table:
         raise ConfigError(
             f"geography.units = {shown(config.geography.units)} is the confidential table itself; give a list that is "
             "public whatever the table holds, or leave geography.units out"
@@ -358,28 +341,19 @@ def _require_solvers(config: RunConfig) -> None:
     method_named(config.projection.method).require(several=config.by_family, nonnegative=True)
 
 
-def _require_upward(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
-    """Refuse a level at which the upward pass cannot start, before any noise is drawn."""
-    upward, schema = config.projection.upward, config.schema_of_cells
-    if upward is None:
-        return
-    if not config.by_family:
-        raise ConfigError(
-            f"projection.upward = {shown(upward)} is for releases of several queries, or within limits, which are made "
-            "family by family; the cells alone are measured: leave it out"
-        )
-    require_start(plan, levels, schema, method_named(config.projection.method), upward)
-
-
-def _require_order(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
-    """Refuse an order of queries that is not valid, before any noise is drawn."""
-    order = config.projection.order
-    if order and not config.by_family:
-        raise ConfigError(
-            f"projection.order = {shown(order)} is for releases of several queries, or within limits, which are made "
-            "family by family; the cells alone are measured: leave it out"
-        )
-    order_of_plan(plan, levels, config.schema_of_cells, method_named(config.projection.method), order)
+def _require_descent(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
+    """Refuse a level at which the upward pass cannot start, and an order of queries that is not valid, before any noise
+    is drawn."""
+    options, schema, method = config.projection, config.schema_of_cells, method_named(config.projection.method)
+    for name, given in (("upward", options.upward), ("order", options.order or None)):
+        if given is not None and not config.by_family:
+            raise ConfigError(
+                f"projection.{name} = {shown(given)} is for releases of several queries, or within limits, which are "
+                "made family by family; the cells alone are measured: leave it out"
+            )
+    if options.upward is not None:
+        require_start(plan, levels, schema, method, options.upward)
+    order_of_plan(plan, levels, schema, method, options.order)
 
 
 def _require_root(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
@@ -388,17 +362,11 @@ def _require_root(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
         StudiedMethod.parse(label).require_root(plan, levels, several=config.by_family)
 
 
-def charged_to(config: RunConfig) -> Charged | None:
-    """The account that ``config``'s release is charged to; None where there is no ledger."""
-    return None if config.ledger is None else Charged(config.folder / config.ledger.path, config.ledger.dataset)
-
-
-def _say_input(stages: Stages, geography: Geography, cells: Sequence[str]) -> None:
-    sizes = ", ".join(
-        f"{geography.level_slice(level).stop - geography.level_slice(level).start:,} {level}"
-        for level in geography.levels
-    )
-    stages.say(f"read      {geography.n_nodes:,} nodes ({sizes}) x {len(cells)} cells ({joined(cells)})")
+def nodes_in_words(geography: Geography) -> str:
+    """How many nodes a geography has, and how many of them are of every level."""
+    slices = {level: geography.level_slice(level) for level in geography.levels}
+    sizes = ", ".join(f"{nodes.stop - nodes.start:,} {level}" for level, nodes in slices.items())
+    return f"{geography.n_nodes:,} nodes ({sizes})"
 
 
 def require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> None:

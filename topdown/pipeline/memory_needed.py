@@ -23,8 +23,8 @@ from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import SpineGeography
 from topdown.machine.memory import about, available_memory, gibibytes, held_memory
-from topdown.machine.parallel import available_workers
 from topdown.machine.progress import Stages
+from topdown.machine.system import processors
 from topdown.pipeline.parts.array_steps import FAMILIES_AT_ONCE
 from topdown.pipeline.parts.cut_points import parts_of
 from topdown.pipeline.parts.part_plan import (
@@ -123,7 +123,7 @@ def weigh(
     if config.is_study:
         _refuse_beyond(of_reading(config, geography, extent), config, refused)
         return None
-    count = available_workers() if workers is None else workers
+    count = processors() if workers is None else workers
     leaves = _leaves_of_a_part(config, geography, part_size, count)
     if leaves is None:
         if config.by_family:
@@ -217,11 +217,11 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     ]
     largest = 0
     for siblings in parts_of(tree, *cut):
-        lo, hi, numbers = siblings.start, siblings.stop, 0
+        nodes, numbers = siblings, 0
         for index in range(level, tree.n_levels):
-            numbers += (hi - lo) * answers[index]
+            numbers += (nodes.stop - nodes.start) * answers[index]
             if index < tree.n_levels - 1:
-                lo, hi = int(tree.child_offsets[lo]), int(tree.child_offsets[hi])
+                nodes = tree.children_of(nodes)
         largest = max(largest, numbers)
     possible, csv = len(schema.possible_cells()), config.output.csv
     uppermost = _WORD * schema.n_cells * int(tree.level_offsets[level + 1])
@@ -229,7 +229,9 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     # One cell in so many has records in a child of the root, of another family above the parts, and anywhere, at most.
     above = max(_program(possible, families[k], 4 if k else 2) for k in range(level))
     below = max((_program(possible, families[k], 16) for k in range(level, tree.n_levels - 1)), default=0)
-    beside = [one.tree for one in _published_trees(geography)]
+    beside = []
+    if isinstance(geography, SpineGeography):
+        beside = [one.tree for one in (geography.published, *geography.areas.values())]
     trees = (tree, *beside)
     entries = sum(rows + int((np.diff(one.level_offsets)[:-1] * (possible // 16 + 1)).sum()) for one in trees)
     columns = sum(len(one.columns) for one in answer_tables(config.output.tables, schema))
@@ -250,11 +252,6 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
         worker=_WORKER + int(6.5 * largest) + below,
         disk=disk,
     )
-
-
-def _published_trees(geography: Geography) -> list[Geography]:
-    """The published trees of a spine; empty for another geography."""
-    return [geography.published, *geography.areas.values()] if isinstance(geography, SpineGeography) else []
 
 
 def _program(possible: int, children: int, one_in: int) -> int:

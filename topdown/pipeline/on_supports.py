@@ -5,9 +5,9 @@ No confidential count is within its reach: what is measured is asked for (`Asked
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,10 +16,9 @@ from topdown.config.derivation import DerivationConfig
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, Tree
-from topdown.machine.parallel import thread_pool
+from topdown.machine.parallel import started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import Submits
-from topdown.measurements.measurements import nothing_kept
 from topdown.measurements.touched import TouchedAnswers
 from topdown.noise import KeyedSource
 from topdown.pipeline.derive import Drawn, Projected, say_output, write_made
@@ -32,10 +31,8 @@ from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.histograms.support_descent import Asked, SupportDescent, descend_on_supports
 from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.invariants import Contradiction
-from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Method, method_named, nonnegative_methods
 from topdown.projection.rounding_method import rounding_named
-from topdown.release.manifest import Origin
 from topdown.release.publication import begun
 from topdown.release.whole_counts import Release, SparseCounts
 from topdown.wording import shown
@@ -55,17 +52,12 @@ class SupportSolution:
     touched: list[TouchedAnswers] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class SupportDrawn:
-    """What a release is written from: what was ``solved``, the plan, the ``origin`` that the manifest states, whether
-    noise and ties were drawn exactly, from operating-system entropy, and the public ``limits``."""
+class SupportDrawn(NamedTuple):
+    """What a release is written from: what was ``solved``, and what was ``drawn``, of which no measurements are
+    kept."""
 
     solved: SupportSolution
-    ties: KeyedSource = field(repr=False)
-    plan: Plan
-    origin: Origin
-    fit_for_release: bool
-    limits: AnswerLimits | None = None
+    drawn: Drawn
 
 
 def require_on_supports(config: DerivationConfig, plan: Plan, levels: tuple[str, ...], schema: Schema) -> None:
@@ -165,29 +157,25 @@ class _Stated:
 
 
 def derive_on_supports(
-    config: RunConfig, drawn: SupportDrawn, public: Path, stages: Stages, *, workers: int | None = None
+    config: RunConfig, made_of: SupportDrawn, public: Path, stages: Stages, *, workers: int | None = None
 ) -> None:
     """Write the release of what was solved in ``public``, complete or not at all. Raises `DataError` where it cannot be
     written."""
-    solved = drawn.solved
+    solved, drawn = made_of
+    fit = drawn.fit_for_release
     with stages.stage("rounding"):
         release = Release.of_entries(
             solved.geography,
             solved.schema,
             solved.entries,
             method=solved.projection.method,
-            fit_for_release=drawn.fit_for_release,
+            fit_for_release=fit,
             certificate=solved.projection.certificate,
         )
-    again: Future[dict[str, CrossCheck]] = Future()
-    again.set_result(solved.checks)
-    measurements = nothing_kept(solved.geography, solved.schema, drawn.plan, fit_for_release=drawn.fit_for_release)
-    made = Projected({"non_negative": solved.projection}, again, release)
-    one = Drawn(measurements, drawn.ties, drawn.plan, drawn.origin, limits=drawn.limits)
-    fit = drawn.fit_for_release
+    made = Projected({"non_negative": solved.projection}, started(lambda: solved.checks, None), release)
     with (
         thread_pool(workers) as pool,
-        begun(public, measurements, fit_for_release=fit, executor=pool) as folder,
+        begun(public, drawn.measurements, fit_for_release=fit, executor=pool) as folder,
     ):
-        write_made(config, one, made, folder, stages, lambda: None, workers=workers)
+        write_made(config, drawn, made, folder, stages, lambda: None, workers=workers)
     say_output(stages, public, solved.checks)

@@ -6,13 +6,12 @@ configuration declares the input public.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -25,7 +24,7 @@ from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest, make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.pages.leaf_outlines import Outlines, read_outlines
-from topdown.pipeline.confidential_folder import confidential_directory, writing
+from topdown.pipeline.confidential_folder import confidential_directory, write_marked, writing
 from topdown.pipeline.input.group_columns import read_groupings
 from topdown.pipeline.input.limit_reading import read_limits, require_kept
 from topdown.pipeline.input.reading import read_input
@@ -167,29 +166,39 @@ def study(
     directory = confidential_directory(config.output_path if output is None else output)
     given = read_study(config, stages)
     wanted = config.study.replicates if replicates is None else replicates
+
+    def simulated(
+        plan: Plan,
+        methods: Sequence[str],
+        rules: Sequence[Decision] = (),
+        coverage: CoverageOptions | None = None,
+    ) -> ErrorTable:
+        return simulate(
+            given.counts,
+            plan,
+            methods,
+            wanted,
+            config.study.seed,
+            reference=config.study.reference,
+            rules=rules,
+            workers=config.study.workers if workers is None else workers,
+            public_input=config.study.public_input,
+            progress=stages.count,
+            queries=given.queries,
+            limits=given.limits,
+            coverage=coverage,
+        )
+
     with stages.stage(f"simulating {wanted:,} replicates of {len(config.methods)} methods"):
         try:
-            table = simulate(
-                given.counts,
-                given.plan,
-                config.methods,
-                wanted,
-                config.study.seed,
-                reference=config.study.reference,
-                rules=[given.fund, *given.thresholds, *given.rules, *given.means],
-                workers=config.study.workers if workers is None else workers,
-                public_input=config.study.public_input,
-                progress=stages.count,
-                queries=given.queries,
-                limits=given.limits,
-                coverage=given.coverage,
-            )
+            rules: list[Decision] = [given.fund, *given.thresholds, *given.rules, *given.means]
+            table = simulated(given.plan, config.methods, rules, given.coverage)
         except KeyboardInterrupt:
             stages.say("stopped   before the first block of replicates was finished: nothing was written")
             raise
-    variants = [NoiseVariant(_noise_name(given.plan), given.plan, table)]
+    variants = [NoiseVariant("as released" if given.plan.bounds.any else UNBOUNDED, given.plan, table)]
     if table.replicates == wanted:
-        variants += _variants(config, given.counts, given.plans, wanted, workers, stages, given.queries, given.limits)
+        variants += _variants(config, given.plans, wanted, stages, simulated)
     if table.replicates < wanted:
         stages.say(f"stopped   after {table.replicates:,} of {wanted:,} replicates, which are kept")
     with stages.stage("summing up"):
@@ -254,39 +263,21 @@ _TABLES = ("errors.parquet", _BY_NOISE, _COVERAGE, _RECORDS, "rules.parquet", "d
 _FILES = (*_TABLES, _CENSUS, SUMMARY, "report.html")
 
 
-def _noise_name(plan: Plan) -> str:
-    return "as released" if plan.bounds.any else UNBOUNDED
-
-
 def _variants(
     config: StudyConfig,
-    counts: Counts,
     plans: Mapping[str, Plan],
     wanted: int,
-    workers: int | None,
     stages: Stages,
-    queries: list[str] | None,
-    limits: AnswerLimits | None,
+    simulated: Callable[[Plan, Sequence[str]], ErrorTable],
 ) -> list[NoiseVariant]:
-    """The same study under the other kinds of noise in the configuration (``plans``), until it is interrupted."""
+    """The same study under the other kinds of noise in the configuration (``plans``), each of ``wanted`` replicates as
+    ``simulated`` by some methods, until it is interrupted."""
     found = []
     for variant in config.study.variant:
         plan = plans[variant.name]
         stages.say(f"noise     {variant.name}: epsilon {float(plan.charged_total):.6g}")
         try:
-            table = simulate(
-                counts,
-                plan,
-                variant.methods or config.methods,
-                wanted,
-                config.study.seed,
-                reference=config.study.reference,
-                workers=config.study.workers if workers is None else workers,
-                public_input=config.study.public_input,
-                progress=stages.count,
-                queries=queries,
-                limits=limits,
-            )
+            table = simulated(plan, variant.methods or config.methods)
         except KeyboardInterrupt:
             stages.say(f"stopped   before any replicate under noise {variant.name}, which is left out")
             break
@@ -368,12 +359,11 @@ def _write(directory: Path, results: StudyResults, summary: dict[str, Any]) -> P
     for name in (SUMMARY, *(name for name, is_made in made.items() if not is_made)):
         (directory / name).unlink(missing_ok=True)
     table.write(directory / "errors.parquet")
-    write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), table.marks, private=True)
-    densities = residual_rows(table, results.plan, results.released)
-    write_parquet(directory / "densities.parquet", _batch(densities, table), table.marks, private=True)
-    write_parquet(directory / BATCHES_FILE, _batch(table.batch_means.frame(), table), table.marks, private=True)
+    write_marked(directory / "rules.parquet", table.rules_frame(), table.marks)
+    write_marked(directory / "densities.parquet", residual_rows(table, results.plan, results.released), table.marks)
+    write_marked(directory / BATCHES_FILE, table.batch_means.frame(), table.marks)
     if table.coverage is not None:
-        write_parquet(directory / _COVERAGE, _batch(table.coverage, table), table.marks, private=True)
+        write_marked(directory / _COVERAGE, table.coverage, table.marks)
     if results.census is not None:
         sheets = dict(zip(("metrics", "impossible results"), results.census, strict=True))
         with whole_file(directory / _CENSUS, private=True) as partial:
@@ -388,8 +378,3 @@ def _write(directory: Path, results: StudyResults, summary: dict[str, Any]) -> P
     with whole_file(directory / SUMMARY, private=True) as partial:
         partial.write_text(kept(summary, file_digest(directory / BATCHES_FILE)), encoding="utf-8")
     return report
-
-
-def _batch(frame: pd.DataFrame, table: ErrorTable) -> Iterator[pa.RecordBatch]:
-    marked = frame.assign(replicates=np.full(len(frame), table.replicates), notice=table.notice)
-    yield from pa.Table.from_pandas(marked, preserve_index=False).combine_chunks().to_batches()

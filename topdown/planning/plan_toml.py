@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
 from fractions import Fraction
 
+from topdown.noise.exact_numbers import in_decimals
 from topdown.planning.budget import SmallestBudget
 from topdown.privacy.plan import MEASURE, Plan
 from topdown.wording import escaped_json
@@ -35,7 +35,7 @@ def as_toml(found: SmallestBudget) -> str:
 def plan_lines(plan: Plan) -> list[str]:
     """The section [privacy] of a file for ``plan``."""
     currency = "epsilon" if plan.is_pure else "rho"
-    lines = ["[privacy]", f'mechanism = "{plan.mechanism}"', f'{currency} = "{_decimal(plan.total)}"']
+    lines = ["[privacy]", f'mechanism = "{plan.mechanism}"', f'{currency} = "{in_decimals(plan.total)}"']
     if plan.delta is not None and not plan.is_pure:
         lines.append(f"delta = {plan.delta!r}")
     lines += [f'neighbours = "{plan.neighbours}"', f"unit = {text(plan.unit)}"]
@@ -77,9 +77,3 @@ def key(name: str) -> str:
 def text(name: str) -> str:
     """``name`` as a string of TOML."""
     return escaped_json(json.dumps(name, ensure_ascii=False))
-
-
-def _decimal(value: Fraction) -> str:
-    """The number as a decimal, or as a fraction where it has no finite decimal."""
-    found = format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
-    return found if Fraction(found) == value else str(value)

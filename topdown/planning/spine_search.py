@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +53,7 @@ _BETTER = 1.0 - 1e-4
 _DIGITS = 4
 """The decimals of shares; small shares have more."""
 _TOTAL = "total"
+_ERROR = attrgetter("error")
 
 
 class ComparedSpine(NamedTuple):
@@ -419,7 +421,7 @@ def _best_order(problem: SpineProblem, stages: Stages) -> ComparedSpine:
         return found
 
     if math.factorial(len(movable)) // math.factorial(len(levels)) <= _FEW_ORDERS:
-        return min(tried(_orders(levels, kinds)), key=_error)
+        return min(tried(_orders(levels, kinds)), key=_ERROR)
     heaviest = sorted(kinds, key=lambda kind: -problem.weights[kind])
     starts = [(*levels[:place], *heaviest, *levels[place:]) for place in range(len(levels) + 1)]
     firsts = sorted(zip(tried(starts), starts, strict=False), key=lambda pair: pair[0].error)[:2]
@@ -429,7 +431,7 @@ def _best_order(problem: SpineProblem, stages: Stages) -> ComparedSpine:
         while True:
             orders = list(_moved(at, levels))
             near = tried(orders)
-            nearest = min(near, key=_error, default=now)
+            nearest = min(near, key=_ERROR, default=now)
             if nearest.error >= now.error * _BETTER:
                 break
             now, at = nearest, orders[near.index(nearest)]
@@ -439,11 +441,7 @@ def _best_order(problem: SpineProblem, stages: Stages) -> ComparedSpine:
             f"note      the search ended after {_MOST_ORDERS} orders; with fewer kinds of areas, or a --weight of 0 "
             "for those that matter less, it goes on to its own end"
         )
-    return min(ends, key=_error)
-
-
-def _error(one: ComparedSpine) -> float:
-    return one.error
+    return min(ends, key=_ERROR)
 
 
 def _orders(levels: Sequence[str], kinds: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -488,7 +486,7 @@ def _other_sizes(problem: SpineProblem, found: ComparedSpine) -> ComparedSpine:
             for cap, least in sizes
             if (cap, least) != (now.cap, now.least)
         ]
-        best = min(near, key=lambda one: one.error)
+        best = min(near, key=_ERROR)
         if best.error >= found.error * _BETTER:
             return found
         found = best

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 from topdown.errors import BudgetError, PlanError
+from topdown.noise.exact_numbers import in_decimals
 from topdown.privacy.budget_numbers import exact_number
 from topdown.wording import figure, joined, shown
 from topdown.workload import DETAILED, normal_name
@@ -138,7 +138,8 @@ def _check_sum(shares: Mapping[Key, Fraction]) -> None:
     total = sum(shares.values(), Fraction(0))
     if total == 1:
         return
-    given = joined([f"{_name(*key)} {figure(_decimal(share))}" for key, share in shares.items()]) or "no level at all"
+    each = [f"{_name(*key)} {figure(in_decimals(share))}" for key, share in shares.items()]
+    given = joined(each) or "no level at all"
     # A third as 0.3333333333333333, or 0.1 * 3, is off by a rounding error only: say which fraction was meant.
     rounded = {key: share.limit_denominator(1000) for key, share in shares.items()}
     meant = [
@@ -147,15 +148,4 @@ def _check_sum(shares: Mapping[Key, Fraction]) -> None:
         if rounded[key] != share and abs(rounded[key] - share) < Fraction(1, 10**9)
     ]
     advice = f"write {joined(meant)}" if meant else 'write shares as exact fractions, such as "3/10"'
-    raise PlanError(f"the shares add up to {figure(_decimal(total))}, not to exactly 1 ({given}); {advice}")
-
-
-def _decimal(value: Fraction) -> str:
-    """The shortest faithful form: 0.3 rather than 3/10, but 1/3 rather than a cut decimal."""
-    denominator = value.denominator
-    for prime in (2, 5):
-        while denominator % prime == 0:
-            denominator //= prime
-    if denominator != 1:
-        return str(value)
-    return format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
+    raise PlanError(f"the shares add up to {figure(in_decimals(total))}, not to exactly 1 ({given}); {advice}")

@@ -51,7 +51,7 @@ def _parts(geography: Geography) -> dict[str, list[slice]]:
     for unit in range(first.start, first.stop):
         nodes, below = [slice(unit, unit + 1)], slice(unit, unit + 1)
         for _ in range(tree.n_levels - 2):
-            below = slice(int(tree.child_offsets[below.start]), int(tree.child_offsets[below.stop]))
+            below = tree.children_of(below)
             nodes.append(below)
         found[f"{codes[unit]}{PARQUET.ending}"] = nodes
     return found

@@ -15,7 +15,7 @@ from topdown.noise import Law, SeededSource
 from topdown.noise.exact.threshold_tables import DRAWS_PER_CHUNK
 from topdown.privacy.bounds import NONE, LevelBounds
 from topdown.privacy.plan import Plan
-from topdown.studies.followed import Followed
+from topdown.studies.followed import Followed, drawn_law
 from topdown.workload import DETAILED, Query, Schema
 
 
@@ -27,11 +27,6 @@ class DrawnQuery(NamedTuple):
     law: Law | None
     bounds: LevelBounds
     variance: float
-
-
-def drawn_law(plan: Plan, level: str, query: str) -> Law | None:
-    """The law of a study's noise on a level's query; None where it is exact or not measured."""
-    return plan.law(level, query, continuous=True) if query in plan.queries(level) else None
 
 
 def asked_queries(geography: Geography, schema: Schema, plan: Plan, *, limited: bool = False) -> tuple[DrawnQuery, ...]:

@@ -156,6 +156,17 @@ class Reported:
         return np.diff(self.starts, append=len(self.node))
 
 
+def drawn_law(plan: Plan, level: str, query: str) -> Law | None:
+    """The law of a study's noise on a level's query; None where it is exact or not measured."""
+    return plan.law(level, query, continuous=True) if query in plan.queries(level) else None
+
+
+def compared_law(law: Law | None, plan: Plan, level: str, query: str, reference: str) -> Law | None:
+    """The law that residuals are compared with where noise of ``law`` was drawn: that itself, or where ``reference`` is
+    not "noise" the continuous one of the same parameter."""
+    return law if law is None or reference == "noise" else plan.smooth_law(level, query)
+
+
 def followed_noise(
     plan: Plan, geography: Geography, followed: Followed
 ) -> tuple[tuple[tuple[Law | None, ...], ...], FloatArray]:
@@ -166,7 +177,7 @@ def followed_noise(
         nodes, measured, here = geography.level_slice(level), plan.queries(level), []
         exact = [Query.parse(q, followed.queries[0].schema) for q in measured if plan.is_exact(level, q)]
         for query in followed.queries:
-            law = plan.law(level, query.name, continuous=True) if query.name in measured else None
+            law = drawn_law(plan, level, query.name)
             columns = followed.columns(query.name)
             if any(query.is_part_of(one) for one in exact):
                 variance[columns, nodes] = 0.0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ TOTALS = ("moved", "lost", "gained")
 """The quantities summed over units in every replicate: |e|, and e where it is below and above 0."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class RuleSums:
     """Sums over replicates of a rule's errors by unit: of e, e^2 and |e|; ``totals`` (3, 2): of `TOTALS`, and of their
     squares."""
@@ -30,16 +31,30 @@ class RuleSums:
     totals: FloatArray
 
     @classmethod
-    def empty(cls, units: int) -> RuleSums:
-        """Nothing yet."""
-        return cls(np.zeros(units), np.zeros(units), np.zeros(units), np.zeros((len(TOTALS), 2)))
+    def of(cls, errors: FloatArray) -> RuleSums:
+        """Of the ``errors`` (replicates, units) of a rule's outcomes."""
+        lost, gained = np.maximum(-errors, 0.0).sum(axis=1), np.maximum(errors, 0.0).sum(axis=1)
+        totals = np.stack([lost + gained, lost, gained])
+        return cls(
+            errors.sum(axis=0),
+            np.einsum("ij,ij->j", errors, errors),
+            np.abs(errors).sum(axis=0),
+            np.stack([totals.sum(axis=1), (totals * totals).sum(axis=1)], axis=1),
+        )
 
-    def merge(self, other: RuleSums) -> None:
-        """Take in ``other``'s sums."""
-        self.error += other.error
-        self.square += other.square
-        self.absolute += other.absolute
-        self.totals += other.totals
+    def __add__(self, other: RuleSums) -> RuleSums:
+        return RuleSums(
+            self.error + other.error,
+            self.square + other.square,
+            self.absolute + other.absolute,
+            self.totals + other.totals,
+        )
+
+
+def _add(sums: dict[Any, Any], more: Mapping[Any, Any]) -> None:
+    """Add ``more`` to the ``sums`` by the same names, in place; a name that they do not have yet is new."""
+    for name, one in more.items():
+        sums[name] = sums[name] + one if name in sums else one
 
 
 @dataclass(eq=False)
@@ -62,11 +77,6 @@ class Accumulated:
     batches: dict[Of, FloatArray] = field(default_factory=dict)
     coverage: FloatArray | None = None
 
-    @classmethod
-    def empty(cls) -> Accumulated:
-        """Nothing yet."""
-        return cls()
-
     def add_errors(self, label: str, errors: FloatArray, zeros: IntArray) -> None:
         """Add ``errors`` (rows, replicates) and how many of each row's estimates were 0."""
         squares = errors * errors
@@ -78,13 +88,13 @@ class Accumulated:
                 np.einsum("ij,ij->i", squares, squares),
             ]
         )
-        self.powers[label] = self.powers[label] + sums if label in self.powers else sums
-        self.zeros[label] = self.zeros[label] + zeros if label in self.zeros else zeros
+        _add(self.powers, {label: sums})
+        _add(self.zeros, {label: zeros})
 
     def add_level_means(self, label: str, means: FloatArray) -> None:
         """Add the ``means`` over every level's nodes (quantities, cells, levels, replicates) of `LEVEL_QUANTITIES`."""
         sums = np.stack([means.sum(axis=-1), np.einsum("qclr,qclr->qcl", means, means)], axis=1)
-        self.levels[label] = self.levels[label] + sums if label in self.levels else sums
+        _add(self.levels, {label: sums})
 
     def add_histogram(self, label: str, errors: FloatArray, width: FloatArray) -> None:
         """Add ``errors`` (rows, replicates) to the rows' bins."""
@@ -94,13 +104,7 @@ class Accumulated:
 
     def add_rule(self, key: tuple[str, str], errors: FloatArray) -> None:
         """Add the errors (replicates, units) of a rule's outcomes."""
-        sums = self.rules.setdefault(key, RuleSums.empty(errors.shape[1]))
-        sums.error += errors.sum(axis=0)
-        sums.square += np.einsum("ij,ij->j", errors, errors)
-        sums.absolute += np.abs(errors).sum(axis=0)
-        lost, gained = np.maximum(-errors, 0.0).sum(axis=1), np.maximum(errors, 0.0).sum(axis=1)
-        totals = np.stack([lost + gained, lost, gained])
-        sums.totals += np.stack([totals.sum(axis=1), (totals * totals).sum(axis=1)], axis=1)
+        _add(self.rules, {key: RuleSums.of(errors)})
 
     def add_to_batches(self, key: Of, values: FloatArray, batches: IntArray, count: int) -> None:
         """Add ``values`` (replicates, groups), each to its one of the ``count`` ``batches`` (replicates,), rising."""
@@ -121,19 +125,15 @@ class Accumulated:
         """Take in the sums of a task that is done (`packed`), its histograms into half 0 or 1."""
         if part.coverage is not None:
             self.add_coverage(part.coverage)
-        for label, sums in part.powers.items():
-            self.powers[label] = self.powers[label] + sums if label in self.powers else sums
-            self.zeros[label] = self.zeros[label] + part.zeros[label] if label in self.zeros else part.zeros[label]
-        for label, means in part.levels.items():
-            self.levels[label] = self.levels[label] + means if label in self.levels else means
+        _add(self.powers, part.powers)
+        _add(self.zeros, part.zeros)
+        _add(self.levels, part.levels)
+        _add(self.batches, part.batches)
+        _add(self.rules, part.rules)
         for label, found in part.filled.items():
             mine = self.halves.setdefault(label, [None, None])
             here = mine[half] = mine[half] or Histogram.empty(found.width)
             here.merge(found)
-        for of, summed in part.batches.items():
-            self.batches[of] = self.batches[of] + summed if of in self.batches else summed
-        for key, outcome in part.rules.items():
-            self.rules.setdefault(key, RuleSums.empty(len(outcome.error))).merge(outcome)
 
     def two_halves(self, label: str) -> tuple[Histogram, Histogram]:
         """Both halves' histograms; the second is empty where there was only one task."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,6 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource, Law, SeededSource
 from topdown.privacy.bounds import NONE, LevelBounds
-from topdown.projection.cells.equality import least_squares
 from topdown.projection.histograms.components import Components
 from topdown.projection.histograms.families import descend
 from topdown.projection.histograms.patterns import Patterns
@@ -69,54 +68,47 @@ class Simulation:
 def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
     """Replicates ``first`` to ``last`` of a study, chunk by chunk."""
     study, first, last = task
-    found = Accumulated.empty()
+    linear = StudiedMethod.parse("gls")
+    found = Accumulated()
     while first < last:
         chunk, start = divmod(first, study.chunk)
-        stop = min(start + last - first, study.chunk)
-        if study.components is not None:
-            _run_histograms(study, study.components, chunk, slice(start, stop), found)
-            first += stop - start
-            continue
-        raw = draw(study, chunk)[start:stop]
-        values = np.array(raw) if len(study.impossible) else raw
-        values[:, study.impossible] = 0.0  # at every node, so that every method gives 0 there
-        problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
-        released = None
-        for method in study.methods:
-            of_method = problem._replace(values=raw) if method.is_raw else problem
-            x = _applied(study, method, of_method, chunk, start)
-            if study.intervals is not None and method == study.intervals.method:
-                released = x
-            _follow(study, method, study.followed.answers(x), chunk * study.chunk + start, found)
+        rows = slice(start, min(start + last - first, study.chunk))
+        if study.components is None:
+            estimated = _of_cells(study, chunk, rows)
+        else:
+            estimated = _of_answers(study, study.components, chunk, rows)
+        needed = () if study.intervals is None else (linear, study.intervals.method)
+        kept: dict[StudiedMethod, FloatArray] = {}
+        for method in dict.fromkeys([*study.methods, *needed]):
+            x = estimated(method)
+            if method in needed:
+                kept[method] = x
+            if method in study.methods:
+                _follow(study, method, x, first, found)
         if study.intervals is not None:
-            if released is None:
-                released = _applied(study, study.intervals.method, problem, chunk, start)
-            linear = study.followed.answers(least_squares(problem.values, problem.variance, study.tree))
-            found.add_coverage(_covered(study, study.intervals, linear, study.followed.answers(released)))
-        first += stop - start
+            found.add_coverage(_covered(study, study.intervals, *(kept[method] for method in needed)))
+        first += rows.stop - rows.start
     return found.packed()
 
 
-def _applied(study: Simulation, method: StudiedMethod, problem: Problem, chunk: int, start: int) -> FloatArray:
-    """The estimates (replicates, cells, nodes) of ``method``, with ties broken by a stream of its own."""
-    return method.apply(problem, SeededSource((study.seed, chunk, start, "ties", method.label)))
+Estimated = Callable[[StudiedMethod], FloatArray]
+"""By a method the answers (replicates, answers, nodes) that are followed, of some replicates."""
 
 
-def _run_histograms(study: Simulation, components: Components, chunk: int, rows: slice, found: Accumulated) -> None:
-    """The replicates ``rows`` of a chunk where several queries are measured."""
-    measured = draw_answers(study.queries, study.tree, study.truth, study.chunk, (study.seed, chunk), rows)
-    known: dict[str, FloatArray] = {}
+def _of_cells(study: Simulation, chunk: int, rows: slice) -> Estimated:
+    """The estimates of the replicates ``rows`` of a chunk where the cells alone are measured; every method breaks ties
+    by a stream of its own."""
+    raw = draw(study, chunk)[rows]
+    values = np.array(raw) if len(study.impossible) else raw
+    values[:, study.impossible] = 0.0  # at every node, so that every method gives 0 there
+    problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
 
     def estimated(method: StudiedMethod) -> FloatArray:
-        if method.label not in known:
-            known[method.label] = _of_answers(study, components, method, measured, chunk, rows)
-        return known[method.label]
+        ties = SeededSource((study.seed, chunk, rows.start, "ties", method.label))
+        x = method.apply(problem._replace(values=raw) if method.is_raw else problem, ties)
+        return np.asarray(study.followed.answers(x))
 
-    for method in study.methods:
-        _follow(study, method, estimated(method), chunk * study.chunk + rows.start, found)
-    if study.intervals is not None:
-        linear, released = estimated(StudiedMethod.parse("gls")), estimated(study.intervals.method)
-        found.add_coverage(_covered(study, study.intervals, linear, released))
+    return estimated
 
 
 def _covered(study: Simulation, intervals: FollowedIntervals, linear: FloatArray, released: FloatArray) -> FloatArray:
@@ -126,23 +118,21 @@ def _covered(study: Simulation, intervals: FollowedIntervals, linear: FloatArray
     return intervals.counted(x, whole, study.answers[:, units])
 
 
-def _of_answers(
-    study: Simulation,
-    components: Components,
-    method: StudiedMethod,
-    measured: list[dict[Query, Answers]],
-    chunk: int,
-    rows: slice,
-) -> FloatArray:
-    """The answers (replicates, answers, nodes) that are followed, by ``method``, from the replicates ``rows``."""
-    if method.is_raw:
-        return measured_answers(measured, study.tree, study.followed, rows.stop - rows.start)
-    if method.nonnegative:
-        ties = SeededSource((study.seed, chunk, rows.start, "ties", method.label))
-        keys = [ties.read(32) for _ in range(rows.stop - rows.start)]
-        return np.stack([_by_families(study, method, measured, row, key) for row, key in enumerate(keys)])
-    histograms = method.its_method.for_histograms().solve(study.tree, components, measured)[0]
-    return np.asarray(study.followed.answers(histograms.swapaxes(1, 2)))
+def _of_answers(study: Simulation, components: Components, chunk: int, rows: slice) -> Estimated:
+    """The estimates of the replicates ``rows`` of a chunk where several queries are measured."""
+    measured = draw_answers(study.queries, study.tree, study.truth, study.chunk, (study.seed, chunk), rows)
+
+    def estimated(method: StudiedMethod) -> FloatArray:
+        if method.is_raw:
+            return measured_answers(measured, study.tree, study.followed, rows.stop - rows.start)
+        if method.nonnegative:
+            ties = SeededSource((study.seed, chunk, rows.start, "ties", method.label))
+            keys = [ties.read(32) for _ in range(rows.stop - rows.start)]
+            return np.stack([_by_families(study, method, measured, row, key) for row, key in enumerate(keys)])
+        histograms = method.its_method.for_histograms().solve(study.tree, components, measured)[0]
+        return np.asarray(study.followed.answers(histograms.swapaxes(1, 2)))
+
+    return estimated
 
 
 def _by_families(

@@ -17,7 +17,6 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.machine.interrupts import held_back
 from topdown.machine.parallel import map_ordered, thread_pool, worker_pool
-from topdown.noise import Law
 from topdown.privacy.plan import MEASURE, Plan
 from topdown.projection.histograms.components import Components
 from topdown.projection.histograms.passes import order_of_plan
@@ -27,9 +26,9 @@ from topdown.projection.limits import AnswerLimits
 from topdown.studies.batch_means import ABSOLUTE, ALL_UNITS, BIAS, NET, SQUARE, BatchMeans
 from topdown.studies.decisions.expression_rules import Rule
 from topdown.studies.decisions.rules import Decision, GroupMean
-from topdown.studies.draws import asked_queries, drawn_law
+from topdown.studies.draws import asked_queries
 from topdown.studies.errors_table import ErrorTable
-from topdown.studies.followed import Followed, Reported, followed_noise
+from topdown.studies.followed import Followed, Reported, compared_law, drawn_law, followed_noise
 from topdown.studies.interval_coverage import CoverageOptions, FollowedIntervals, planned
 from topdown.studies.linear_variances import bin_widths, linear_variances, summed_variances, widths_by_deviation
 from topdown.studies.methods import RAW, StudiedMethod, parse_methods
@@ -130,7 +129,7 @@ def simulate(
         counts, plan, parsed, tuple(rules), seed, int(replicates), distances, followed, limits, coverage
     )  # fmt: skip
     tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
-    total, done = Accumulated.empty(), 0
+    total, done = Accumulated(), 0
     try:
         with worker_pool(workers, len(tasks)) as pool:
             for index, part in enumerate(map_ordered(run_task, tasks, pool)):
@@ -264,7 +263,7 @@ def _table(
         noise = np.broadcast_to(study.variance, noise.shape)
     noise = reported.at(noise)
     laws = [
-        [_reference_law(law, plan, level, query, reference) for law, query in zip(row, followed.of_query, strict=True)]
+        [compared_law(law, plan, level, query, reference) for law, query in zip(row, followed.of_query, strict=True)]
         for level, row in zip(geography.levels, drawn, strict=True)
     ]
     deviation = _deviation(study.least_squares, plan) if on_spine else None
@@ -372,9 +371,3 @@ def _draws(study: Simulation, geography: Geography) -> dict[str, str]:
     queries = [(one.level, one.query.name) for one in study.queries]
     parts = {"units": units, "queries": [queries, len(study.truth), study.chunk]}
     return {name: hashlib.sha256(repr(part).encode()).hexdigest() for name, part in parts.items()}
-
-
-def _reference_law(law: Law | None, plan: Plan, level: str, query: str, reference: str) -> Law | None:
-    if law is None or reference == "noise":
-        return law
-    return plan.smooth_law(level, query)

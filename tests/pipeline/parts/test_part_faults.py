@@ -24,8 +24,8 @@ from topdown.errors import DataError
 from topdown.machine.engines import executor_of
 from topdown.machine.files import file_digest
 from topdown.machine.parallel import ProcessWorkers
-from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.input import reading
 from topdown.pipeline.parts import part_steps, part_store
 from topdown.pipeline.parts.part_files import Written, write
 from topdown.pipeline.parts.part_steps import At
@@ -179,7 +179,7 @@ def test_parts_of_other_counts_are_cut_again(folder: Path, monkeypatch: pytest.M
     frame.loc[0, "n"] += 1
     frame.to_parquet(table)
     with monkeypatch.context() as patch:
-        patch.setattr(draw, "input_digest", lambda _: digest)
+        patch.setattr(reading, "input_digest", lambda _: digest)
         stopped(folder, other, "up", 5)
     table.write_bytes(counted)
     for name in ("0001", "above"):

@@ -10,11 +10,11 @@ from topdown.confidential.counts import Counts
 from topdown.config import RunConfig
 from topdown.errors import ConfigError, CountsError, DataError
 from topdown.geography.geography import Geography
+from topdown.pipeline.input.unit_reading import digest_of
 from topdown.projection.limits import AnswerLimits
 from topdown.release.places import MANIFEST
-from topdown.tables.parquet_folder import table_digest
-from topdown.tables.readers import require_file, row_named
-from topdown.wording import reason, shown, shown_path
+from topdown.tables.readers import row_named
+from topdown.wording import shown, shown_path
 from topdown.workload import Schema
 
 
@@ -22,14 +22,8 @@ def limits_digest(config: RunConfig) -> str | None:
     """SHA-256 of the table of limits, or of the manifest of the release that every unit is tied to, or of the text of
     both; None where there is neither. Raises `DataError` where one cannot be read."""
     manifest = None if config.ties_path is None else config.ties_path / MANIFEST
-    found = []
-    for path, setting in ((config.limits_path, "bounds.path"), (manifest, "ties.release")):
-        if path is None:
-            continue
-        try:
-            found.append(table_digest(require_file(path)))
-        except OSError as error:
-            raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct {setting}") from None
+    public = ((config.limits_path, "bounds.path"), (manifest, "ties.release"))
+    found = [digest_of(path, setting) for path, setting in public if path is not None]
     if len(found) < 2:
         return found[0] if found else None
     return hashlib.sha256("".join(found).encode()).hexdigest()

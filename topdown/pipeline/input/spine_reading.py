@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from topdown.config import RunConfig
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import SpineGeography
-from topdown.pipeline.input.unit_reading import file_or_folder_digest
+from topdown.pipeline.input.unit_reading import digest_of
 from topdown.planning.spines import facts_of
 from topdown.tables.assignments import Assignment, areas_in
-from topdown.wording import reason, shown, shown_path
+from topdown.wording import shown, shown_path
 
 
 def with_spine(geography: Geography, config: RunConfig) -> Geography:
@@ -58,12 +58,6 @@ def require_not_confidential(config: RunConfig, name: str, path: Path) -> None:
 
 def areas_digest(config: RunConfig) -> str | None:
     """SHA-256 of all tables of areas of a spine, None where there are none. Raises `DataError`."""
-    paths, found = area_paths(config), list[str]()
-    for kind, path in sorted(paths.items()):
-        try:
-            found.append(f"{file_or_folder_digest(path)} {kind}\n")
-        except OSError as error:
-            raise DataError(
-                f"{shown_path(path)}: cannot be read: {reason(error)}; correct geography.spine.areas"
-            ) from None
+    paths = sorted(area_paths(config).items())
+    found = [f"{digest_of(path, 'geography.spine.areas')} {kind}\n" for kind, path in paths]
     return hashlib.sha256("".join(found).encode()).hexdigest() if found else None

@@ -33,7 +33,7 @@ from topdown.tables.readers import (
     row_named,
     table_columns,
 )
-from topdown.wording import shown, shown_path, unquoted
+from topdown.wording import reason, shown, shown_path, unquoted
 
 
 class Units(NamedTuple):
@@ -63,6 +63,15 @@ class InputShape(NamedTuple):
 def file_or_folder_digest(path: Path) -> str:
     """SHA-256 of the table at ``path``, a file or a folder of Parquet files. Raises `DataError`, `OSError`."""
     return table_digest(require_file(path))
+
+
+def digest_of(path: Path, setting: str, digest: Callable[[Path], str] = file_or_folder_digest) -> str:
+    """The ``digest`` of what is at ``path``. Raises `DataError`, which names the ``setting``, where it cannot be
+    read."""
+    try:
+        return digest(path)
+    except OSError as error:
+        raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct {setting}") from None
 
 
 def require_input_columns(config: RunConfig, _: Stages | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.config.linked_settings import LinkedConfig
-from topdown.geography.tree import IntArray
 from topdown.linked.dealing import dealt
 from topdown.linked.record_faults import LinkedRows
 from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
 from topdown.machine.files import whole_folder
+from topdown.machine.parallel import started
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import Submits
 from topdown.measurements.measurements import Answers, Measurements
@@ -231,16 +231,12 @@ def entries_of_table(universe: Universe, tagged: SparseCounts, name: str) -> Spa
     n_nodes = len(tagged.starts) - 1
     node = np.repeat(np.arange(n_nodes), np.diff(tagged.starts))
     there = own >= 0
-    keys, place = np.unique(_keys(node[there], own[there], schema.n_cells), return_inverse=True)
+    keys, place = np.unique(node[there] * schema.n_cells + own[there], return_inverse=True)
     counts = np.zeros(len(keys), np.int64)
     np.add.at(counts, place, tagged.counts[there])
     nodes, cells = np.divmod(keys, schema.n_cells)
     starts = np.concatenate([[0], np.cumsum(np.bincount(nodes, minlength=n_nodes))])
     return SparseCounts(starts.astype(np.int64), cells, counts)
-
-
-def _keys(nodes: IntArray, cells: IntArray, n_cells: int) -> IntArray:
-    return np.asarray(nodes * n_cells + cells, np.int64)
 
 
 def _write_table(
@@ -260,8 +256,6 @@ def _write_table(
             estimates["unbiased"] = linear_answers(measurements, queries_of(tables))
     method = config.projection
     estimates["non_negative"] = WholeProjection(method.method, method.weights, solved.certificate)
-    again: Future[dict[str, CrossCheck]] = Future()
-    again.set_result(dict(solved.checks))
-    made = Projected(estimates, again, release)
+    made = Projected(estimates, started(lambda: dict(solved.checks), None), release)
     one = Drawn(measurements, drawn.ties, drawn.plans[name], drawn.origins[name])
     write_made(own, one, made, folder, stages, lambda: None, written=MappingProxyType({}))

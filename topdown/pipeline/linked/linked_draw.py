@@ -21,7 +21,7 @@ from topdown.confidential.linked_records import (
 from topdown.confidential.measure import measurable, measure_narrow, require_room
 from topdown.config import RunConfig
 from topdown.config.linked_settings import LinkedConfig
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
@@ -29,9 +29,9 @@ from topdown.measurements.journal import MEASUREMENTS, Journal
 from topdown.measurements.measurements import Measurements
 from topdown.measurements.person_moves import linked_guarantee
 from topdown.pipeline.already_released import require_same_forms
-from topdown.pipeline.charging import Charged, confirm, require_left, reserve
-from topdown.pipeline.draw import notices_of, require_directory, require_protection
-from topdown.pipeline.input.unit_reading import identifier_columns, listed_units, path_columns
+from topdown.pipeline.charging import charged_to, confirm, require_left, reserve
+from topdown.pipeline.draw import nodes_in_words, notices_of, require_directory, require_protection
+from topdown.pipeline.input.unit_reading import digest_of, identifier_columns, listed_units, path_columns
 from topdown.pipeline.linked.linked_derive import LinkedDrawn
 from topdown.pipeline.linked.linked_rehearsal import rehearse_linked
 from topdown.privacy.accounting import Event
@@ -45,9 +45,8 @@ from topdown.release.layouts import row_columns
 from topdown.release.linked_release import linked_noise, verify_linked
 from topdown.release.manifest import LedgerEntry, Origin, manifest_at
 from topdown.release.places import MANIFEST
-from topdown.tables.parquet_folder import table_digest
-from topdown.tables.readers import changed, require_file
-from topdown.wording import reason, shown_path
+from topdown.tables.readers import changed
+from topdown.wording import shown_path
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def check_linked_tables(config: LinkedConfig, stages: Stages | None = None) -> L
     require_directory(config.output_path)
     prepared = prepare_linked(config, stages)
     journal = Journal(config.output_path / "internal", config.fingerprint(prepared.units), prepared.digest)
-    require_left(_charged_to(config), journal, _events(config, prepared))
+    require_left(charged_to(config), journal, _events(config, prepared))
     _rehearse(config, prepared, stages)
     return prepared
 
@@ -87,7 +86,7 @@ def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: 
     require_directory(directory)
     prepared = prepare_linked(config, stages)
     journal = Journal(directory / "internal", config.fingerprint(prepared.units), prepared.digest)
-    charged, events = _charged_to(config), _events(config, prepared)
+    charged, events = charged_to(config), _events(config, prepared)
     require_left(charged, journal, events)
     held.enter_context(journal.locked())
     begun, public = journal.read(), directory / "public"
@@ -166,11 +165,7 @@ def prepare_linked(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
         if _digests(config) != (digest, units):
             raise changed(config.input_paths["input.households"])
     guarantee = linked_guarantee(config.universe, plans, config.privacy.most)
-    sizes = ", ".join(
-        f"{geography.level_slice(level).stop - geography.level_slice(level).start:,} {level}"
-        for level in geography.levels
-    )
-    stages.say(f"read      {geography.n_nodes:,} nodes ({sizes}), {' and '.join(names)}")
+    stages.say(f"read      {nodes_in_words(geography)}, {' and '.join(names)}")
     for line in guarantee.describe():
         stages.say(line)
     for promise in weaker_promises():
@@ -210,27 +205,19 @@ def _counts(config: LinkedConfig, first: RunConfig, geography: Geography) -> Lin
 
 def _digests(config: LinkedConfig) -> tuple[str, str]:
     """SHA-256 of the counted tables together, and of the public list of units."""
-    found = {}
     assert config.units_path is not None  # nosec B101 # narrows a type: the configuration asks for it
-    for name, path in {**config.input_paths, "geography.units": config.units_path}.items():
-        try:
-            found[name] = table_digest(require_file(path))
-        except OSError as error:
-            raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct {name}") from None
+    paths = {**config.input_paths, "geography.units": config.units_path}
+    found = {name: digest_of(path, name) for name, path in paths.items()}
     units = found.pop("geography.units")
     if units in (found["input.households"], found["input.persons"]):
         raise ConfigError("the public list of units is a confidential table itself; give a list that is public")
     return hashlib.sha256("\n".join(f"{name} {one}" for name, one in found.items()).encode()).hexdigest(), units
 
 
-def _charged_to(config: LinkedConfig) -> Charged | None:
-    return None if config.ledger is None else Charged(config.folder / config.ledger.path, config.ledger.dataset)
-
-
 def _events(config: LinkedConfig, prepared: LinkedPrepared) -> list[Event]:
     """The events of both tables as the ledger's unit is charged for them: a person, or a household."""
     guarantee, names = prepared.guarantee, prepared.counts.universe.names
-    unit, charged = PERSON, _charged_to(config)
+    unit, charged = PERSON, charged_to(config)
     if charged is not None:
         accounted = Ledger(charged.path).account(charged.dataset).unit
         unit = PERSON if accounted == PERSON or guarantee.most is None else "household"

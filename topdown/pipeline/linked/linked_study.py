@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 
 from topdown.confidential.measure import measure
 from topdown.config.linked_settings import LinkedConfig
@@ -20,7 +18,7 @@ from topdown.machine.files import make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, SeededSource
-from topdown.pipeline.confidential_folder import confidential_directory, writing
+from topdown.pipeline.confidential_folder import confidential_directory, write_marked, writing
 from topdown.pipeline.derive import made_whole
 from topdown.pipeline.linked.linked_derive import LinkedDrawn, solved_together
 from topdown.pipeline.linked.linked_draw import LinkedPrepared, prepare_linked
@@ -36,7 +34,6 @@ from topdown.studies.report.together import (
     render_together,
     together_summary,
 )
-from topdown.tables.tidy import write_parquet
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margins import margins
 from topdown.workload import Query
@@ -102,7 +99,7 @@ def study_linked(
         make_folder(directory, private=True)
         tables = {RESULTS: comparison.results(), ERRORS: comparison.errors(), COVERAGE: comparison.coverage()}
         for name, frame in tables.items():
-            write_parquet(directory / name, _batches(frame, finished, notice), marks, private=True)
+            write_marked(directory / name, frame, marks)
         with whole_file(directory / REPORT, private=True) as partial:
             partial.write_text(render_together(summary), encoding="utf-8")
     for name in (*tables, REPORT):
@@ -208,8 +205,3 @@ def _by_level(releases: Mapping[str, Release]) -> ByLevel:
 
 def _levels(geography: Geography) -> list[slice]:
     return [geography.level_slice(level) for level in geography.levels]
-
-
-def _batches(frame: pd.DataFrame, replicates: int, notice: str) -> Iterator[pa.RecordBatch]:
-    marked = frame.assign(replicates=replicates, notice=notice)
-    yield from pa.Table.from_pandas(marked, preserve_index=False).combine_chunks().to_batches()

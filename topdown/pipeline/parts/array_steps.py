@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import Tree
-from topdown.machine.parallel import available_workers, thread_pool
+from topdown.machine.parallel import thread_pool
+from topdown.machine.system import processors
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
 from topdown.privacy.plan import Plan
@@ -152,7 +153,7 @@ def top(job: Job, tree: Tree, measured: Measured, roots: subtrees.Roots, limits:
     *stated, answers = _weighted(job, [*measured, roots.answers])
     roots = roots._replace(answers=answers)
     descent = subtrees.above(tree, stated, roots, job.patterns, job.start, limits, job.settled_first)
-    with thread_pool(min(FAMILIES_AT_ONCE, available_workers())) as pool:
+    with thread_pool(min(FAMILIES_AT_ONCE, processors())) as pool:
         return _whole(job, Part(tree, 0, (0,) * tree.n_levels), descent, None, pool)
 
 

@@ -21,6 +21,7 @@ from topdown.machine.arrays import narrow
 from topdown.machine.files import file_digest
 from topdown.measurements.filed_values import FiledValues
 from topdown.measurements.measurements import Answers, Measurements, none_measured
+from topdown.pipeline.parts.array_steps import Arrays
 from topdown.pipeline.parts.part_job import Folder, Record, Torn, held
 from topdown.pipeline.parts.part_store import part_of, put_durably, take
 from topdown.privacy.single_child_units import variances
@@ -30,8 +31,6 @@ from topdown.release.whole_counts import Release, sum_runs, summed
 from topdown.tables.geography_table import read_as_written
 from topdown.wording import shown_path
 from topdown.workload import DETAILED, Query
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 class _Block(NamedTuple):
@@ -305,5 +304,5 @@ def _nodes_of_parts(record: Record, tree: Tree) -> list[list[slice]]:
     """By level, from the parts' uppermost nodes on, the nodes of every part."""
     found = [[slice(first, stop) for first, stop in record.siblings]]
     for _ in record.levels[record.level + 1 :]:
-        found.append([slice(*(int(one) for one in tree.child_offsets[[n.start, n.stop]])) for n in found[-1]])
+        found.append([tree.children_of(nodes) for nodes in found[-1]])
     return found

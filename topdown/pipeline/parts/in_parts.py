@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -18,23 +19,23 @@ from topdown.errors import DataError
 from topdown.machine.parallel import ProcessWorkers
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import TRIES, Submits, each_done
-from topdown.pipeline.charging import confirm
+from topdown.pipeline.charging import charged_to, confirm
 from topdown.pipeline.derive import Drawn, derive
-from topdown.pipeline.draw import charged_to
 from topdown.pipeline.parts import part_steps
 from topdown.pipeline.parts.filed_release import (
     add_up,
     asked_sums,
     filed_measurements,
+    filed_release,
     published_release,
+    write_starts,
     write_sum_starts,
 )
 from topdown.pipeline.parts.part_files import Written, write
-from topdown.pipeline.parts.part_gather import cut_is_whole, files_of, finished, publish_parts
+from topdown.pipeline.parts.part_gather import cut_is_whole, files_of, publish_parts
 from topdown.pipeline.parts.part_job import Folder, Record, Torn, named
 from topdown.pipeline.parts.part_plan import CutTree
 from topdown.pipeline.parts.part_steps import At
-from topdown.release.manifest import Origin
 from topdown.release.partition import is_part
 from topdown.wording import FAILED, reason, shown_path
 
@@ -89,9 +90,7 @@ def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, execu
         work.all(part_steps.up, [At(folder.root, part) for part in up], len(up), _part)
     with stages.stage("projecting above the parts"):
         measured = part_steps.top(folder.root)
-    entry = confirm(charged_to(config), cut.journal, measured)
-    name = cut.journal.release_name()
-    origin = Origin(cut.units, entry, notices=cut.notices, limits=cut.limits_digest, noise=name, areas=cut.areas)
+    origin = replace(cut.origin, ledger=confirm(charged_to(config), cut.journal, measured))
     if record.at_once:
         measurements = filed_measurements(folder, record, cut.geography)
         drawn = Drawn(measurements, cut.begun.ties, record.its_plan, origin, cut.limits)
@@ -100,7 +99,8 @@ def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, execu
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
     part_steps.keep_below(folder.root)
-    release = finished(cut)
+    write_starts(folder, record)
+    release = filed_release(folder, record, cut.geography)
     sums = asked_sums(folder, release)
     if sums:
         with stages.stage("adding up published units"):
@@ -112,7 +112,7 @@ def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, execu
         longest_first = sorted(names, key=is_part)
         work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)
     work.give_memory_back()
-    publish_parts(config, cut, names, public, origin, stages, workers=count)
+    publish_parts(config, cut, release, names, public, origin, stages, workers=count)
 
 
 def missing(record: Record, done: Callable[[int], bool]) -> list[int]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from topdown.confidential.bound_streams import code_of_counts
 from topdown.confidential.counts import Counts
@@ -21,7 +19,7 @@ from topdown.geography.tree import IntArray, Tree
 from topdown.machine.arrays import narrow
 from topdown.machine.files import file_digest, make_folder
 from topdown.noise.key import NoiseKey
-from topdown.pipeline.parts.array_steps import limits_as_arrays
+from topdown.pipeline.parts.array_steps import Arrays, limits_as_arrays
 from topdown.pipeline.parts.part_job import Folder, Record, part_as_arrays, put_bound
 from topdown.pipeline.parts.part_store import put
 from topdown.privacy.plan import MOVE_UP
@@ -31,8 +29,6 @@ from topdown.projection.limits import AnswerLimits
 from topdown.tables.geography_table import tree_batches
 from topdown.tables.tidy import write_parquet
 from topdown.wording import FAILED, reason, shown_path
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 def cut(
@@ -100,10 +96,9 @@ def _limits_below(limits: AnswerLimits, nodes: IntArray) -> Arrays:
 
 def _leaves(tree: Tree, nodes: slice) -> slice:
     """The leaves below some siblings."""
-    lo, hi = nodes.start, nodes.stop
-    while lo < tree.n_families:
-        lo, hi = int(tree.child_offsets[lo]), int(tree.child_offsets[hi])
-    return slice(lo, hi)
+    while nodes.start < tree.n_families:
+        nodes = tree.children_of(nodes)
+    return nodes
 
 
 def _entries(counts: Counts, nodes: slice) -> Arrays:

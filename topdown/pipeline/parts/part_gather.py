@@ -17,7 +17,8 @@ from topdown.machine.progress import Stages
 from topdown.machine.system import open_to_others
 from topdown.noise.key import NoiseKey
 from topdown.pipeline.derive import Drawn, Projected, asked_tables, estimated, write_made
-from topdown.pipeline.parts.filed_release import filed_measurements, filed_release, write_starts
+from topdown.pipeline.parts.array_steps import Job
+from topdown.pipeline.parts.filed_release import filed_measurements
 from topdown.pipeline.parts.part_job import Folder, Record, held, take_bound
 from topdown.pipeline.parts.part_plan import CutTree
 from topdown.projection.check.certificate import Certificate, worst_of
@@ -25,9 +26,8 @@ from topdown.projection.check.cross_checks import CrossCheck, say_agreement, sol
 from topdown.projection.estimate import Estimate
 from topdown.projection.histograms.families import Programs
 from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
-from topdown.projection.histograms.passes import order_by_level, order_of_plan
+from topdown.projection.histograms.passes import order_by_level
 from topdown.projection.histograms.whole import WholeProjection
-from topdown.projection.method import method_named
 from topdown.release.answer_files import paths_of
 from topdown.release.manifest import Origin
 from topdown.release.partition import RELEASE_CSV, nodes_of_files
@@ -46,12 +46,6 @@ def cut_is_whole(folder: Folder, record: Record, key: NoiseKey) -> bool:
     return geography and all(take_bound(path, streams) is not None for path in counts)
 
 
-def finished(cut: CutTree) -> Release:
-    """The release, all of whose parts are made. Raises `Torn`."""
-    write_starts(cut.folder, cut.record)
-    return filed_release(cut.folder, cut.record, cut.geography)
-
-
 def files_of(record: Record, release: Release) -> list[str]:
     """The paths in the public directory of the files that are written from the parts: the counts, and the tables of
     answers.
@@ -65,6 +59,7 @@ def files_of(record: Record, release: Release) -> list[str]:
 def publish_parts(
     config: RunConfig,
     cut: CutTree,
+    release: Release,
     names: Sequence[str],
     public: Path,
     origin: Origin,
@@ -72,7 +67,8 @@ def publish_parts(
     *,
     workers: int | None = None,
 ) -> None:
-    """Publish the written files ``names``, with all that is made of the measurements, as ``public``.
+    """Publish the ``release`` of the measured units, of which the files ``names`` are written, with all that is made of
+    the measurements, as ``public``.
 
     Raises `ProjectionError` where an estimate is not certified, `DataError` where something cannot be written.
     """
@@ -82,7 +78,7 @@ def publish_parts(
     with thread_pool(workers) as pool, ExitStack() as open_until:
         into = open_until.enter_context(begun(public, measurements, fit_for_release=True, executor=pool))
         estimates: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
-        whole, checks = _solved(record, folder)
+        whole, checks = _solved(record.job(drawn.ties), record, folder)
         again = started(lambda: checks, None)
         with stages.stage("estimating"):
             if config.output.estimates:
@@ -93,7 +89,7 @@ def publish_parts(
             elif asked := asked_tables(measurements, tables):
                 estimates["unbiased"] = linear_answers(measurements.kept, queries_of(asked), pool)
         estimates.setdefault("non_negative", whole)
-        made = Projected(estimates, again, finished(cut))
+        made = Projected(estimates, again, release)
         written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}
 
         def give_its_name() -> None:
@@ -108,14 +104,12 @@ def publish_parts(
     stages.say(f"wrote     {public}")
 
 
-def _solved(record: Record, folder: Folder) -> tuple[WholeProjection, dict[str, CrossCheck]]:
+def _solved(job: Job, record: Record, folder: Folder) -> tuple[WholeProjection, dict[str, CrossCheck]]:
     """How the histograms of all parts were made, and the second solutions of some of them, from their files."""
     files = [held(folder.top), *(held(folder.down(part)) for part in range(record.n_parts))]
     certificate = worst_of([Certificate(**json.loads(str(one["certificate"]))) for one in files])
     programs = Programs.together([Programs(*one["programs"].tolist()) for one in files])
-    method = method_named(record.method)
-    settled = order_of_plan(record.its_plan, record.levels, record.its_schema, method, record.order)
-    order = order_by_level(record.levels, settled)
+    order = order_by_level(record.levels, job.settled_first)
     again = [CrossCheck(**said) for one in files if (said := json.loads(str(one["cross check"]))) is not None]
     checks = {"non_negative": CrossCheck.together(again)} if again else {}
     return WholeProjection(record.method, record.weights, certificate, programs=programs, order=order), checks

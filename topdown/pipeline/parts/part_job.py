@@ -19,8 +19,9 @@ import numpy.typing as npt
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
+from topdown.noise import KeyedSource
 from topdown.noise.key import NoiseStreams
-from topdown.pipeline.parts.array_steps import Part
+from topdown.pipeline.parts.array_steps import Job, Part
 from topdown.pipeline.parts.cut_points import parts_of
 from topdown.pipeline.parts.part_store import put, take
 from topdown.privacy.plan import Plan
@@ -275,6 +276,11 @@ class Record:
     def its_plan(self) -> Plan:
         """The plan by which parts are measured."""
         return Plan.from_dict(self.plan).for_levels(self.levels).for_schema(self.its_schema)
+
+    def job(self, ties: KeyedSource) -> Job:
+        """What its parts have in common, where ``ties`` is the key that breaks ties."""
+        more = self.upward, self.order, self.weights
+        return Job(self.its_schema, self.levels, self.its_plan, self.method, ties, *more)
 
     def node(self, part: Part, number: int) -> int:
         """The node of the whole tree that is ``number`` of a part's tree."""

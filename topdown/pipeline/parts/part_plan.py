@@ -24,6 +24,7 @@ from topdown.privacy.mechanism import BUILT_IN_MECHANISMS, MECHANISMS
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import BUILT_IN, METHODS, method_named
+from topdown.release.manifest import Origin
 from topdown.release.publication import marks_of
 from topdown.wording import shown
 from topdown.workload import Query, Schema
@@ -47,9 +48,8 @@ of this size is acceptable, and a lower cut has more units above it.
 class CutTree:
     """A release in parts whose tree is cut and whose noise may be drawn.
 
-    ``folder`` has its files, ``record`` describes it. ``units``: the digest of the public list of units, if any;
-    ``notices``: for the readers of the release; ``limits``: of answers, with the digest of their table; ``areas``: the
-    digest of the tables from which a spine is made.
+    ``folder`` has its files, ``record`` describes it. ``origin``: what the manifest states, but for the ledger's record
+    of the noise; ``limits``: of answers.
     """
 
     folder: Folder
@@ -57,11 +57,8 @@ class CutTree:
     journal: Journal
     begun: BegunRelease
     geography: Geography
-    units: str | None
-    notices: tuple[str, ...]
+    origin: Origin
     limits: AnswerLimits | None = None
-    limits_digest: str | None = None
-    areas: str | None = None
 
 
 def folder_of(directory: Path) -> Folder:

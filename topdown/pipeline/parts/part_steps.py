@@ -198,10 +198,7 @@ def _begun(root: Path) -> tuple[Folder, Record, BegunRelease]:
 
 def _job(record: Record, begun: BegunRelease) -> array_steps.Job:
     # The stream that breaks ties in the whole tree is made in the same way.
-    ties = KeyedSource(read_exactly(begun.ties, 32))
-    plan = record.its_plan
-    more = record.upward, record.order, record.weights
-    return array_steps.Job(record.its_schema, record.levels, plan, record.method, ties, *more)
+    return record.job(KeyedSource(read_exactly(begun.ties, 32)))
 
 
 def _lowest_going_up(job: array_steps.Job, record: Record, part: Part) -> int:

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
-from topdown.studies.decisions.rules import Decision
+from topdown.studies.decisions.rules import Decision, shares_of
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.unit_groups import Groups
 from topdown.wording import listed, shown
@@ -67,14 +67,10 @@ def share_errors(estimates: npt.ArrayLike, truth: npt.ArrayLike) -> ShareErrors:
         50000
     """
     x, t = _replicates(estimates, truth)
-
-    def shares(values: FloatArray) -> FloatArray:
-        total = values.sum(axis=-1, keepdims=True)
-        return np.asarray(np.divide(values, total, out=np.full_like(values, 1.0 / values.shape[-1]), where=total > 0))
-
-    errors = PER_MILLION * (shares(x) - shares(t))
+    errors = PER_MILLION * (shares_of(x) - shares_of(t))
     moved = np.abs(errors).sum(axis=1) / 2.0
-    return ShareErrors(errors.mean(axis=0), _standard_error(errors), Amount(float(moved.mean()), float(_se(moved))))
+    amount = Amount(float(moved.mean()), float(_standard_error(moved)))
+    return ShareErrors(errors.mean(axis=0), _standard_error(errors), amount)
 
 
 def flip_probability(estimates: npt.ArrayLike, truth: npt.ArrayLike, cutoff: float) -> FloatArray:
@@ -294,7 +290,3 @@ def _standard_error(values: FloatArray) -> FloatArray:
     if len(values) < 2:
         return np.full(values.shape[1:], np.nan)
     return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
-
-
-def _se(values: FloatArray) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")

@@ -91,10 +91,15 @@ class FundShare:
         """
         leaves = values[..., tree.leaves]
         counts = leaves.sum(axis=-2) if self.cell is None else leaves[..., _cell_index(self.cell, cells), :]
-        total = counts.sum(axis=-1, keepdims=True)
-        equal = np.full_like(counts, 1.0 / counts.shape[-1])
-        np.divide(counts, total, out=equal, where=total > 0)
-        return equal
+        return shares_of(counts)
+
+
+def shares_of(counts: FloatArray) -> FloatArray:
+    """Every unit's part of the sum of ``counts`` (..., units); equal parts where that is not positive."""
+    total = counts.sum(axis=-1, keepdims=True)
+    equal = np.full_like(counts, 1.0 / counts.shape[-1])
+    np.divide(counts, total, out=equal, where=total > 0)
+    return equal
 
 
 @dataclass(frozen=True)

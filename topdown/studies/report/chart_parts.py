@@ -50,6 +50,18 @@ def telling_apart(values: Sequence[str], marks: Sequence[Any]) -> alt.Scale:
     return alt.Scale(domain=list(values), range=[marks[k % len(marks)] for k in range(len(values))])
 
 
+def by_series(
+    field: str, title: str | None, values: Sequence[str], legend: alt.Legend | None = None
+) -> dict[str, alt.Color | alt.Shape]:
+    """The encodings by which points of the series ``values`` of a ``field`` are told apart, by colour and by shape;
+    with a ``legend``, by default above the panels."""
+    colours, shapes = telling_apart(values, LIGHTNESS), telling_apart(values, SHAPES)
+    return {
+        "color": alt.Color(f"{field}:N", title=title, scale=colours, legend=legend or above()),
+        "shape": alt.Shape(f"{field}:N", title=title, scale=shapes),
+    }
+
+
 def shown_methods(summary: dict[str, Any]) -> list[str]:
     """The primary method and its counterpart without non-negativity; more lines would be hard to distinguish."""
     primary, methods = summary["primary"], summary["methods"]

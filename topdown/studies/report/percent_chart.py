@@ -12,7 +12,7 @@ import pandas as pd
 
 from topdown.pages.chart_style import GREY, INK
 from topdown.studies.discoveries import at_least
-from topdown.studies.report.chart_parts import LIGHTNESS, SHAPES, above, picker, telling_apart
+from topdown.studies.report.chart_parts import by_series, picker
 
 MOST_GROUPS = 40
 """The most groups of a grouping that a chart shows: those with the largest lower limits of the bias."""
@@ -72,14 +72,7 @@ def percent_chart(rows: Sequence[dict[str, Any]], cells: Sequence[str], title: s
         axis=alt.Axis(labelLimit=220),
     )
     offset = {"yOffset": alt.YOffset("cell:N", sort=list(cells))} if together and len(cells) > 1 else {}
-    colour = (
-        {
-            "color": alt.Color("cell:N", title=None, scale=telling_apart(cells, LIGHTNESS), legend=above()),
-            "shape": alt.Shape("cell:N", title=None, scale=telling_apart(cells, SHAPES)),
-        }
-        if together
-        else {}
-    )
+    colour = by_series("cell", None, cells) if together else {}
     points = base.mark_point(filled=True, size=46, color=INK).encode(
         x=alt.X("relative:Q", title=title),
         y=y,

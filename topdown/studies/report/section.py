@@ -25,10 +25,6 @@ class Chart:
     make: Callable[[Summary], alt.TopLevelMixin | None]
 
 
-def _no_numbers(results: StudyResults) -> Summary:
-    return {}
-
-
 def fragment(name: str, package: str = "topdown.studies.report.sections") -> Traversable:
     """The template ``name``.html.jinja beside the sections' modules in ``package``."""
     return files(package) / f"{name}.html.jinja"
@@ -48,7 +44,7 @@ class Section:
 
     name: str
     template: Traversable
-    numbers: Callable[[StudyResults], Summary] = _no_numbers
+    numbers: Callable[[StudyResults], Summary] = lambda results: {}
     charts: Mapping[str, Chart] = field(default_factory=dict)
     link: str = ""
     data: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 
 from topdown.pages.chart_style import PALE
-from topdown.studies.report.chart_parts import LIGHTNESS, SHAPES, above, telling_apart
+from topdown.studies.report.chart_parts import by_series
 from topdown.studies.report.section import Chart, Section, Summary, fragment
 
 
@@ -26,17 +26,7 @@ def bias_against_count(summary: Summary) -> alt.TopLevelMixin | None:
                 ),
             ),
             y=alt.Y("bias:Q", title="bias (counts)"),
-            color=alt.Color(
-                "cell:N",
-                title="cell",
-                scale=telling_apart(summary["cells"], LIGHTNESS),
-                legend=above(),
-            ),
-            shape=alt.Shape(
-                "cell:N",
-                title="cell",
-                scale=telling_apart(summary["cells"], SHAPES),
-            ),
+            **by_series("cell", "cell", summary["cells"]),
             tooltip=["geoid:N", "name:N", "cell:N", "truth:Q", "bias:Q", "bias_se:Q"],
         )
     )

@@ -14,6 +14,7 @@ from topdown.studies.report.chart_parts import (
     LIGHTNESS,
     SHAPES,
     above,
+    by_series,
     leaf_families,
     log,
     shown_methods,
@@ -123,8 +124,7 @@ def variance_against_family_size(summary: Summary) -> alt.TopLevelMixin | None:
         .encode(
             x=x,
             y=alt.Y("measured:Q", title="variance, mean over cells (log scale)", scale=log()),
-            color=alt.Color("method:N", title="method", scale=telling_apart(methods, LIGHTNESS), legend=above()),
-            shape=alt.Shape("method:N", title="method", scale=telling_apart(methods, SHAPES)),
+            **by_series("method", "method", methods),
             tooltip=["name:N", "geoid:N", "family_size:Q", "method:N", "measured:Q", "public_total:Q"],
         )
     )

@@ -10,8 +10,9 @@ import pandas as pd
 
 from topdown.studies.methods import StudiedMethod
 from topdown.studies.noise_comparison import NoiseVariant, best_noise, by_noise_and_size
-from topdown.studies.report.chart_parts import LIGHTNESS, SHAPES, telling_apart
+from topdown.studies.report.chart_parts import by_series
 from topdown.studies.report.groupings import SIZE_CLASS
+from topdown.studies.report.plain_numbers import rows_of
 from topdown.studies.report.results import StudyResults
 from topdown.studies.report.section import Chart, Section, Summary, fragment
 from topdown.studies.report.words import signed_within, within
@@ -46,8 +47,8 @@ def compare(
             }
             for one in variants
         ],
-        "rows": [{str(k): v for k, v in row.items()} for row in rows.to_dict("records")],
-        "best": [{str(k): v for k, v in row.items()} for row in best.to_dict("records")],
+        "rows": rows_of(rows),
+        "best": rows_of(best),
         "sentences": [_sentence(rows, best, cell, base.name, method) for cell in best["cell"].unique()],
     }
 
@@ -110,17 +111,7 @@ def noise_chart(summary: Summary) -> alt.TopLevelMixin | None:
                 .encode(
                     x=alt.X("group:N", title=f"{cell}: size class", sort=order, axis=alt.Axis(labelAngle=-30)),
                     y=alt.Y(f"{measure}:Q", title=title, scale=scale),
-                    color=alt.Color(
-                        "noise:N",
-                        title="noise",
-                        scale=telling_apart(names, LIGHTNESS),
-                        legend=alt.Legend(orient="top"),
-                    ),
-                    shape=alt.Shape(
-                        "noise:N",
-                        title="noise",
-                        scale=telling_apart(names, SHAPES),
-                    ),
+                    **by_series("noise", "noise", names, alt.Legend(orient="top")),
                     tooltip=["group:N", "noise:N", f"{measure}:Q", "units:Q"],
                 )
             )

@@ -14,6 +14,7 @@ from topdown.pages.chart_style import GREY, PALE
 from topdown.privacy.plan import Plan
 from topdown.studies.discoveries import at_least
 from topdown.studies.errors_table import ErrorTable
+from topdown.studies.followed import compared_law, drawn_law
 from topdown.studies.report.chart_parts import DASHES, LIGHTNESS, above, shown_methods, telling_apart
 from topdown.studies.report.plain_numbers import rows_of
 from topdown.studies.report.results import StudyResults, primary_method
@@ -121,10 +122,7 @@ def reference_law(table: ErrorTable, plan: Plan, node: int, column: int) -> Law 
         return Gaussian(deviation) if deviation > 0 and math.isfinite(deviation) else None
     level = table.geography.level_name(node)
     query = table.of_query[column] if table.of_query else DETAILED
-    law = plan.law(level, query, continuous=True) if query in plan.queries(level) else None
-    if law is None or table.reference == "noise":
-        return law
-    return plan.smooth_law(level, query)
+    return compared_law(drawn_law(plan, level, query), plan, level, query, table.reference)
 
 
 def _deviation(table: ErrorTable, released: str, node: int, column: int) -> float:
