@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import vl_convert
+from altair.vegalite.v6.schema.core import Root
+from jsonschema import ValidationError
 
 from support.reported import METHODS
 from topdown.studies.discoveries import biased
@@ -135,9 +137,12 @@ def test_the_chart_of_decisions_shows_every_unit_s_distance_from_the_cutoff(mapp
     assert found == pytest.approx({geoid: 100 * (count - 10) / 10 for geoid, count in truth.items()}, abs=0.1)
 
 
-def test_every_chart_says_what_it_shows(mapped: Mapping[str, Any]) -> None:
+def test_every_chart_says_what_it_shows_and_is_of_vega_lites_schema(mapped: Mapping[str, Any]) -> None:
     for name, spec in charts(mapped["summary"]).items():
         assert len(spec["description"]) > 20, name
+        Root.validate(spec)
+        with pytest.raises(ValidationError, match="3 is not of type"):
+            Root.validate({**spec, "config": {"title": 3}})
 
 
 def test_colours_stand_out_on_white() -> None:

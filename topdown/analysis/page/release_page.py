@@ -26,7 +26,7 @@ from topdown.geography.tree import IntArray
 from topdown.geography.unit_sums import NOWHERE, SpineGeography
 from topdown.machine.files import file_digest, make_folder, whole_file, whole_folder
 from topdown.machine.software import version_of
-from topdown.pages.chart_style import styled
+from topdown.pages.chart_style import styled, told
 from topdown.pages.leaf_outlines import Outlines, drawable, read_outlines
 from topdown.pages.outline_file import outlines_of
 from topdown.pages.shell import filled, packed
@@ -160,8 +160,10 @@ def _released(found: PublishedRelease) -> Iterator[Assignment]:
 def _mark(public: Path, options: PageOptions) -> str:
     """A code of everything that a page is made from: the release, the options, and the software."""
     outlines = [] if options.geometry is None else files_of(options.geometry)
-    told = [file_digest(path) for path in (public / MANIFEST, *outlines, *options.areas)]
-    return hashlib.sha256("\n".join([version_of(), *told, *(path.name for path in options.areas)]).encode()).hexdigest()
+    digests = [file_digest(path) for path in (public / MANIFEST, *outlines, *options.areas)]
+    return hashlib.sha256(
+        "\n".join([version_of(), *digests, *(path.name for path in options.areas)]).encode()
+    ).hexdigest()
 
 
 def _there(target: Path, mark: str) -> bool:
@@ -337,7 +339,7 @@ def _map(projection: str) -> dict[str, Any]:
             fillOpacity=alt.condition("datum.reliability == 'medium'", alt.value(0.5), alt.value(1.0)),
             stroke=alt.condition("datum.chosen", alt.value("#d1490c"), alt.value("#7d838c")),
             strokeWidth=alt.condition("datum.chosen", alt.value(2.5), alt.value(0.25)),
-            tooltip=["code:N", "name:N", "count:Q", "interval:N", "reliability:N"],
+            tooltip=told("code:N", "name:N", "count:Q", "interval:N", "reliability:N"),
         )
         .project(type=projection)
         .properties(width=900, height=520)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from topdown.geography.tree import FloatArray
-from topdown.pages.chart_style import INK
+from topdown.pages.chart_style import INK, told
 from topdown.research.pmse.quality import PMSE, pmse_of_counts
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.report.results import StudyResults
@@ -84,7 +84,7 @@ def records_chart(summary: Summary) -> alt.TopLevelMixin | None:
         .encode(
             x=alt.X("contribution:Q", title="contribution to the pMSE", axis=alt.Axis(format="~e", tickCount=4)),
             y=alt.Y("part:N", title=None, sort="-x", axis=alt.Axis(labelLimit=280)),
-            tooltip=["part:N", "records:Q", "synthetic:Q", "contribution:Q"],
+            tooltip=told("part:N", "records:Q", "synthetic:Q", "contribution:Q"),
         )
         .properties(width=260, height=170, title=alt.Title(str(method), anchor="start", fontSize=12))
         for method, part in pd.DataFrame(found["contributions"]).groupby("method", sort=False)

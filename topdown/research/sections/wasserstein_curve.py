@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from topdown.noise import DiscreteLaplace, Gaussian, Laplace
-from topdown.pages.chart_style import GREY, INK
+from topdown.pages.chart_style import GREY, INK, told
 from topdown.privacy.plan import Plan
 from topdown.research.theory.wasserstein import wasserstein_to_noise
 from topdown.studies.errors_table import ErrorTable
@@ -115,9 +115,9 @@ def wasserstein_against_dimension(summary: Summary) -> alt.TopLevelMixin | None:
     x = alt.X("family_size:Q", title="family size n (log scale)", scale=log())
     color = alt.Color("method:N", title="method", scale=telling_apart(methods, LIGHTNESS), legend=above())
     y = alt.Y("low:Q", title="distance to the noise (counts, symlog scale)", scale=symlog())
-    told = ["name:N", "geoid:N", "family_size:Q", "method:N", "low:Q", "high:Q"]
+    tooltip = told("name:N", "geoid:N", "family_size:Q", "method:N", "low:Q", "high:Q")
     layers: list[Any] = [
-        alt.Chart(rows).mark_rule(strokeWidth=1.5).encode(x=x, y=y, y2="high:Q", color=color, tooltip=told),
+        alt.Chart(rows).mark_rule(strokeWidth=1.5).encode(x=x, y=y, y2="high:Q", color=color, tooltip=tooltip),
         alt.Chart(rows)
         .mark_point(filled=True, size=30)
         .encode(
@@ -125,7 +125,7 @@ def wasserstein_against_dimension(summary: Summary) -> alt.TopLevelMixin | None:
             y=alt.Y("middle:Q", scale=symlog()),
             color=color,
             shape=alt.Shape("method:N", title="method", scale=telling_apart(methods, SHAPES)),
-            tooltip=told,
+            tooltip=tooltip,
         ),
     ]
     if curve["theory"]:

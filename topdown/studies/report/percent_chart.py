@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from topdown.pages.chart_style import GREY, INK
+from topdown.pages.chart_style import GREY, INK, told
 from topdown.studies.discoveries import at_least
 from topdown.studies.report.chart_parts import by_series, picker
 
@@ -78,7 +78,7 @@ def percent_chart(rows: Sequence[dict[str, Any]], cells: Sequence[str], title: s
         y=y,
         **offset,
         **colour,
-        tooltip=["group:N", "cell:N", "units:Q", "relative:Q", "relative_low:Q", "relative_high:Q", "verdict:N"],
+        tooltip=told("group:N", "cell:N", "units:Q", "relative:Q", "relative_low:Q", "relative_high:Q", "verdict:N"),
     )
     bars = base.mark_rule(color=INK).encode(x="relative_low:Q", x2="relative_high:Q", y=y, **offset)
     zero = alt.Chart(pd.DataFrame([{"zero": 0}])).mark_rule(color=GREY).encode(x="zero:Q")

@@ -14,7 +14,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.linked.impossible import CountedCells, PersonFacts, counted, results_of
 from topdown.linked.universe import Universe
-from topdown.pages.chart_style import GREY, INK, styled
+from topdown.pages.chart_style import GREY, INK, styled, told
 from topdown.studies.report.chart_parts import LIGHTNESS, SHAPES, above, telling_apart
 from topdown.studies.report.page import filled
 from topdown.studies.report.plain_numbers import rounded, rows_of
@@ -234,7 +234,7 @@ def results_chart(summary: Summary) -> alt.TopLevelMixin:
         y=_listed("result", shown),
         color=alt.Color("solved:N", **marked(LIGHTNESS)),
         shape=alt.Shape("solved:N", **marked(SHAPES)),
-        tooltip=["level:N", "result:N", "solved:N", "found:Q", "nodes:Q"],
+        tooltip=told("level:N", "result:N", "solved:N", "found:Q", "nodes:Q"),
     )
     return _by_level(points.mark_point(filled=True, size=50), summary)
 
@@ -248,11 +248,11 @@ def ratios_chart(summary: Summary) -> alt.TopLevelMixin:
     frame = frame.assign(answer=frame["table"] + ": " + frame["query"], **ends)
     base = alt.Chart(frame[["level", "answer", *SOLVED, "ratio", *ends]])
     x, y = alt.X("ratio:Q", title="ratio of errors", scale=alt.Scale(zero=False)), _listed("answer", frame)
-    told = ["level:N", "answer:N", *(f"{one}:Q" for one in (*SOLVED, "ratio", "low", "high"))]
+    tooltip = told("level:N", "answer:N", *(f"{one}:Q" for one in (*SOLVED, "ratio", "low", "high")))
     layers = alt.layer(
         base.mark_rule(color=GREY).encode(x="one:Q"),
         base.mark_rule(color=INK).encode(x="low:Q", x2="high:Q", y=y),
-        base.mark_point(filled=True, size=50, color=INK).encode(x=x, y=y, tooltip=told),
+        base.mark_point(filled=True, size=50, color=INK).encode(x=x, y=y, tooltip=tooltip),
     )
     return _by_level(layers, summary)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from topdown.pages.chart_style import PALE
+from topdown.pages.chart_style import PALE, told
 from topdown.studies.report.chart_parts import by_series
 from topdown.studies.report.section import Chart, Section, Summary, fragment
 
@@ -27,7 +27,7 @@ def bias_against_count(summary: Summary) -> alt.TopLevelMixin | None:
             ),
             y=alt.Y("bias:Q", title="bias (counts)"),
             **by_series("cell", "cell", summary["cells"]),
-            tooltip=["geoid:N", "name:N", "cell:N", "truth:Q", "bias:Q", "bias_se:Q"],
+            tooltip=told("geoid:N", "name:N", "cell:N", "truth:Q", "bias:Q", "bias_se:Q"),
         )
     )
     band = alt.Chart().mark_rect(color=PALE, opacity=0.75).encode(y=alt.Y("mean(low):Q"), y2=alt.Y2("mean(high):Q"))

@@ -8,6 +8,7 @@ import altair as alt
 import numpy as np
 
 from topdown.geography.tree import FloatArray
+from topdown.pages.chart_style import told
 from topdown.studies.discoveries import RATE, biased
 from topdown.studies.report.plain_numbers import Verbatim
 from topdown.studies.report.results import StudyResults
@@ -96,7 +97,7 @@ def bias_map(summary: Summary) -> alt.TopLevelMixin | None:
                 scale=alt.Scale(domain=classes, range=list(SHADES)),
                 legend=alt.Legend(orient="bottom", columns=4, symbolStrokeColor="#7d838c", symbolType="square"),
             ),
-            tooltip=["geoid:N", "name:N", "bias:Q", "bias_se:Q", "class:N"],
+            tooltip=told("geoid:N", "name:N", "bias:Q", "bias_se:Q", "class:N"),
         )
         .project(type=summary["map"]["projection"])
         .properties(width=760, height=460)

@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from topdown.pages.chart_style import GREY, INK
+from topdown.pages.chart_style import GREY, INK, told
 from topdown.studies.discoveries import discoveries
 from topdown.studies.interval_coverage import BY_PUBLISHED, BY_TRUTH, EVERY
 from topdown.studies.report.chart_parts import LIGHTNESS, above, picker
@@ -120,7 +120,7 @@ def coverage_chart(summary: Summary) -> alt.TopLevelMixin | None:
             axis=alt.Axis(format="~%", tickCount=5),
         ),
         y=y,
-        tooltip=["group:N", "by:N", "units:Q", "covered:Q", "low:Q", "high:Q", "moe:Q"],
+        tooltip=told("group:N", "by:N", "units:Q", "covered:Q", "low:Q", "high:Q", "moe:Q"),
     )
     bars = base.mark_rule(color=INK).encode(x="low:Q", x2="high:Q", y=y)
     stated = pd.DataFrame([{"nominal": found["nominal"]}])
@@ -198,7 +198,7 @@ def one_release_chart(summary: Summary) -> alt.TopLevelMixin | None:
     x = alt.X("published:Q", title="count", scale=alt.Scale(type="symlog", constant=1), axis=alt.Axis(
         values=[0, 1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000], labelExpr="format(datum.value, '~s')"
     ))  # fmt: skip
-    tooltip = ["unit:N", "geoid:N", "published:Q", "lower:Q", "upper:Q", "cv:Q", "truth:Q"]
+    tooltip = told("unit:N", "geoid:N", "published:Q", "lower:Q", "upper:Q", "cv:Q", "truth:Q")
     bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("lower:Q"), x2="upper:Q", y=y, color=colour, tooltip=tooltip)
     points = base.mark_point(size=46, opacity=1, fill=INK).encode(
         x=x, y=y, color=colour, fillOpacity=hollow, tooltip=tooltip

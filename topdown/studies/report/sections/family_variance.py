@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from topdown.pages.chart_style import GREY, INK
+from topdown.pages.chart_style import GREY, INK, told
 from topdown.studies import fairness
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.methods import StudiedMethod
@@ -84,7 +84,7 @@ def measured_against_predicted(summary: Summary) -> alt.TopLevelMixin | None:
             title="cell",
             scale=telling_apart(summary["cells"], LIGHTNESS),
         ),
-        tooltip=["name:N", "geoid:N", "cell:N", "family_size:Q", "predicted:Q", "measured:Q", "measured_se:Q"],
+        tooltip=told("name:N", "geoid:N", "cell:N", "family_size:Q", "predicted:Q", "measured:Q", "measured_se:Q"),
     )
     bars = base.mark_rule(color=GREY).encode(x="predicted:Q", y="low:Q", y2="high:Q")
     diagonal = (
@@ -125,7 +125,7 @@ def variance_against_family_size(summary: Summary) -> alt.TopLevelMixin | None:
             x=x,
             y=alt.Y("measured:Q", title="variance, mean over cells (log scale)", scale=log()),
             **by_series("method", "method", methods),
-            tooltip=["name:N", "geoid:N", "family_size:Q", "method:N", "measured:Q", "public_total:Q"],
+            tooltip=told("name:N", "geoid:N", "family_size:Q", "method:N", "measured:Q", "public_total:Q"),
         )
     )
     theory = (

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from topdown.pages.chart_style import told
 from topdown.studies.methods import StudiedMethod
 from topdown.studies.noise_comparison import NoiseVariant, best_noise, by_noise_and_size
 from topdown.studies.report.chart_parts import by_series
@@ -112,7 +113,7 @@ def noise_chart(summary: Summary) -> alt.TopLevelMixin | None:
                     x=alt.X("group:N", title=f"{cell}: size class", sort=order, axis=alt.Axis(labelAngle=-30)),
                     y=alt.Y(f"{measure}:Q", title=title, scale=scale),
                     **by_series("noise", "noise", names, alt.Legend(orient="top")),
-                    tooltip=["group:N", "noise:N", f"{measure}:Q", "units:Q"],
+                    tooltip=told("group:N", "noise:N", f"{measure}:Q", "units:Q"),
                 )
             )
             panels.append(

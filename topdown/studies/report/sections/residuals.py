@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from topdown.noise import Gaussian, Law
-from topdown.pages.chart_style import GREY, PALE
+from topdown.pages.chart_style import GREY, PALE, told
 from topdown.privacy.plan import Plan
 from topdown.studies.discoveries import at_least
 from topdown.studies.errors_table import ErrorTable
@@ -186,7 +186,7 @@ def residual_densities(summary: Summary) -> alt.TopLevelMixin | None:
                 y=y,
                 color=alt.Color("method:N", title="estimate", scale=telling_apart(methods, LIGHTNESS), legend=above()),
                 strokeDash=alt.StrokeDash("method:N", title="estimate", scale=telling_apart(methods, DASHES)),
-                tooltip=["method:N", "residual_from:Q", "density:Q"],
+                tooltip=told("method:N", "residual_from:Q", "density:Q"),
             )
         )
         layers = [law, lines] if part["noise"].notna().any() else [lines]

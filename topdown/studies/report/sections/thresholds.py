@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from topdown.pages.chart_style import GREY, INK
+from topdown.pages.chart_style import GREY, INK, told
 from topdown.studies import fairness
 from topdown.studies.decisions.expression_rules import Rule
 from topdown.studies.decisions.rules import Threshold
@@ -98,7 +98,7 @@ def wrong_by_distance(summary: Summary) -> alt.TopLevelMixin | None:
             legend=above(),
         ),
         shape=alt.Shape("said:N", title="true decision", scale=alt.Scale(domain=["yes", "no"])),
-        tooltip=["name:N", "geoid:N", "said:N", "distance:Q", "probability:Q", "probability_se:Q"],
+        tooltip=told("name:N", "geoid:N", "said:N", "distance:Q", "probability:Q", "probability_se:Q"),
     )  # fmt: skip
     cutoff = alt.Chart(pd.DataFrame([{"zero": 0}])).mark_rule(color=GREY).encode(x="zero:Q")
     return alt.layer(cutoff, points).properties(width=620, height=220).add_params(*chosen)
