@@ -41,12 +41,21 @@ def filled(
     """
     known = {name: _text("topdown.pages", name) for name in _INCLUDED}
     known |= {name: _text(package, name) for name in (page, *own)}
+    environment = _environment(tuple({**templates, **known}.items()), tuple(filters.items()))
+    return with_policy(environment.get_template(page).render(vega=vega(), **values))
+
+
+@functools.lru_cache(maxsize=8)
+def _environment(
+    templates: tuple[tuple[str, str], ...], filters: tuple[tuple[str, Callable[..., Any]], ...]
+) -> Environment:
+    """What compiles ``templates``, name and text, once for all pages of them."""
     environment = Environment(
-        loader=DictLoader({**templates, **known}),
+        loader=DictLoader(dict(templates)),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= filters
-    return with_policy(environment.get_template(page).render(vega=vega(), **values))
+    environment.filters |= dict(filters)
+    return environment
 
 
 def with_policy(page: str) -> str:
