@@ -26,14 +26,6 @@ class Run(NamedTuple):
     counts: IntArray
 
 
-class _Level(NamedTuple):
-    """The entries of the nodes of one level, as in `Entries`."""
-
-    starts: IntArray
-    cells: npt.NDArray[Any]
-    counts: npt.NDArray[Any]
-
-
 class Entries(NamedTuple):
     """The counts above 0 of every node, in the narrowest integer types.
 
@@ -74,7 +66,7 @@ class Entries(NamedTuple):
             parts.append((cells.astype(kinds[0]), counts[kept].astype(kinds[1])))
         columns = [[part[k] for part in parts] for k in range(2)]
         del parts
-        level = _Level(_from_zero(sizes), _joined(columns[0], kinds[0]), _joined(columns[1], kinds[1]))
+        level = cls(_from_zero(sizes), _joined(columns[0], kinds[0]), _joined(columns[1], kinds[1]))
         del columns
         occurring = None
         if n_cells > _MANY_CELLS:
@@ -85,7 +77,7 @@ class Entries(NamedTuple):
             families = tree.families(index)
             bounds = np.append(families.starts, families.children.stop - families.children.start)
             starts = _from_zero(distinct(level.starts, level.cells, bounds, n_cells))
-            above = _Level(starts, *(np.empty(starts[-1], kind) for kind in kinds))
+            above = cls(starts, *(np.empty(starts[-1], kind) for kind in kinds))
             merged(*level, bounds, starts, above.cells, above.counts, n_cells)
             level = above
             levels.append(level)
