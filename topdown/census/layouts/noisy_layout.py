@@ -136,8 +136,8 @@ def level_folder(level: str) -> str:
 
 
 def partition(part: str) -> str:
-    """The folder of a part of a state, "0" or "1" and the state's two digits."""
-    return f"State={part}"
+    """The folder of a part of a state, "0" or "1" and the state's two digits; "" of the nation, which has none."""
+    return f"State={part}" if part else ""
 
 
 def place(level: str, kind: str, part: str) -> str:
