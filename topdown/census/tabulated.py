@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from topdown.census.layouts.noisy_layout import WIDTHS, tabulation_units
+from topdown.census.layouts.noisy_layout import tabulation_units
+from topdown.census.layouts.redistricting_layout import WIDTHS
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.release.whole_counts import Release, SparseCounts
