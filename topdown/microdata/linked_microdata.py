@@ -29,7 +29,7 @@ from topdown.linked.universe import Universe
 from topdown.machine.files import file_digest, whole_folder
 from topdown.microdata.previous_output import INVENTORY, aside
 from topdown.release.archive import STRAY
-from topdown.release.manifest import MALFORMED
+from topdown.release.manifest import MALFORMED, described_file
 from topdown.release.partition import GEOGRAPHY
 from topdown.release.whole_counts import Release
 from topdown.tables.geography_table import geography_batches, read_geography
@@ -168,10 +168,7 @@ def write_linked(directory: str | Path, microdata: LinkedMicrodata) -> Path:
                 "linked": {"schemas": microdata.description.schemas, "link": microdata.description.link},
                 "releases": dict(microdata.description.releases),
                 "fit_for_release": microdata.description.fit,
-                "files": {
-                    path.relative_to(staging).as_posix(): {"sha256": file_digest(path), "bytes": path.stat().st_size}
-                    for path in files
-                },
+                "files": {path.relative_to(staging).as_posix(): described_file(path) for path in files},
             },
         )
     if aside(directory).exists():

@@ -30,7 +30,7 @@ from topdown.measurements.person_moves import linked_guarantee
 from topdown.privacy.linked_units import LinkedGuarantee
 from topdown.privacy.plan import Plan
 from topdown.release.archive import STRAY
-from topdown.release.manifest import MALFORMED
+from topdown.release.manifest import MALFORMED, described_file
 from topdown.release.places import LINK, MANIFEST
 from topdown.release.published import read_release
 from topdown.release.verified import verify_release
@@ -83,7 +83,7 @@ def write_link(
             "link": said.link,
             "noise": said.noise,
             "tables": {name: {"manifest_sha256": file_digest(public / name / MANIFEST)} for name in universe.names},
-            "files": {UNITS: {"sha256": file_digest(public / UNITS), "bytes": (public / UNITS).stat().st_size}},
+            "files": {UNITS: described_file(public / UNITS)},
         },
     )
 
