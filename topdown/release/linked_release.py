@@ -58,7 +58,13 @@ class LinkSaid:
     @property
     def universe(self) -> Universe:
         """The universe of both tables."""
-        return universe_of({name: Schema.from_mapping(**given) for name, given in self.schemas.items()}, self.link)
+        return stated_universe(self.schemas, self.link)
+
+
+def stated_universe(schemas: Mapping[str, Mapping[str, Any]], link: Mapping[str, Any]) -> Universe:
+    """The universe of two tables, from their ``schemas`` by table (arguments of `Schema.from_mapping`) and the ``link``
+    as a configuration has it. Raises `ConfigError` for a link that cannot be meant."""
+    return universe_of({name: Schema.from_mapping(**given) for name, given in schemas.items()}, link)
 
 
 def write_link(
@@ -133,9 +139,7 @@ def verify_linked(public: str | Path) -> LinkedVerified:
     folder = Path(public)
     said = _link_of(folder)
     try:
-        universe = universe_of(
-            {name: Schema.from_mapping(**given) for name, given in said["schemas"].items()}, said["link"]
-        )
+        universe = stated_universe(said["schemas"], said["link"])
         digests = {name: said["tables"][name]["manifest_sha256"] for name in universe.names}
         units = said["files"][UNITS]["sha256"]
     except MALFORMED as error:
