@@ -40,10 +40,12 @@ class Entries(NamedTuple):
     @classmethod
     def of_leaves(cls, tree: Tree, n_cells: int, keys: IntArray, counts: IntArray) -> Entries:
         """The entries of all nodes, from those of the leaves: ``counts`` by ``keys``, leaf * ``n_cells`` + cell, leaves
-        numbered from the first; every key once, in any order. Raises as `of_runs` does.
+        numbered from the first, in any order; those of one key are added up. Raises as `of_runs` does.
         """
-        order = np.argsort(keys, kind="stable")
-        return cls.of_runs(tree, n_cells, [Run(keys[order], counts[order])])
+        distinct_keys, place = np.unique(keys, return_inverse=True)
+        sums = np.zeros(len(distinct_keys), np.int64)
+        np.add.at(sums, place, counts)
+        return cls.of_runs(tree, n_cells, [Run(distinct_keys, sums)])
 
     @classmethod
     def of_runs(cls, tree: Tree, n_cells: int, runs: list[Run]) -> Entries:
