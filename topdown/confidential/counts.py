@@ -17,8 +17,8 @@ from topdown.confidential.count_values import occupied_zero, refuse_zeros, total
 from topdown.confidential.entries import Entries
 from topdown.confidential.records import batches_of_frame, count_records, held_of_frame, identifiers_of
 from topdown.errors import ROW, ConfigError, CountsError, GeographyError, require_known
-from topdown.geography.construction import as_frame, code_shown, column
 from topdown.geography.geography import Geography
+from topdown.geography.labels import as_frame, code_shown, column
 from topdown.geography.tree import IntArray
 from topdown.measurements.declared_constraints import Constraints
 from topdown.noise.exact_numbers import LARGEST_WHOLE

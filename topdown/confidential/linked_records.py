@@ -20,8 +20,8 @@ from topdown.confidential.count_values import whole_numbers
 from topdown.confidential.linked_counts import LinkedCounts, refuse_at, require_countable
 from topdown.confidential.records import batches_of_frame, cells_of_rows, nodes_of_rows
 from topdown.errors import ROW, ConfigError, CountsError, GeographyError
-from topdown.geography.construction import as_strings, column
 from topdown.geography.geography import Geography
+from topdown.geography.labels import as_strings, column
 from topdown.geography.tree import IntArray
 from topdown.linked.record_faults import LinkedRows, is_householder, record_faults
 from topdown.linked.universe import PublicFigures, Universe

@@ -14,9 +14,8 @@ from topdown.confidential.count_values import whole_numbers
 from topdown.confidential.counting import Dense, SparseTally
 from topdown.confidential.entries import Entries
 from topdown.errors import ROW, CountsError, GeographyError
-from topdown.geography.construction import as_frame, as_strings, as_text, code_shown, column, plain
 from topdown.geography.geography import Geography
-from topdown.geography.labels import places_among
+from topdown.geography.labels import as_frame, as_strings, as_text, code_shown, column, places_among, plain
 from topdown.geography.tree import IntArray
 from topdown.machine.parallel import available_workers, map_ordered, thread_pool
 from topdown.noise.exact_numbers import LARGEST_WHOLE
