@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +20,9 @@ from topdown.confidential.linked_records import (
     LinkedColumns,
     count_linked_records,
     count_linked_tables,
-    count_ppmf_files,
-    ppmf_universe,
     read_public_units,
 )
-from topdown.errors import ConfigError, CountsError, DataError
+from topdown.errors import ConfigError, CountsError
 from topdown.linked.member_groups import MemberGroup
 from topdown.linked.universe import LinkedQuery
 
@@ -347,73 +344,6 @@ def test_schools_and_pupils() -> None:
     said = "town 'a': one entry of schools has more members 'low' than its attributes allow"
     with pytest.raises(CountsError, match=said):
         count_linked_records(schools(), geography, own, pupils.assign(grade="low"), columns=columns)
-
-
-BLOCKS = ["440010301001000", "440010301001001", "440010301001002"]
-
-
-def ppmf(tmp_path: Path, persons: list[tuple[int, str, str]], units: list[tuple[int, str, str]]) -> tuple[Path, Path]:
-    """The two files: persons by block, residence and voting age; units by block, record type and status."""
-    place = "TABBLKST,TABBLKCOU,TABTRACTCE,TABBLKGRPCE,TABBLK"
-
-    def start(kind: str, block: int) -> str:
-        code = BLOCKS[block]
-        return f"{kind},test,{code[:2]},{code[2:5]},{code[5:11]},{code[11]},{code[11:]}"
-
-    one = tmp_path / "persons.csv"
-    lines = [f"SCHEMA_TYPE_CODE,SCHEMA_BUILD_ID,{place},EPNUM,RTYPE,GQTYPE_PL,VOTING_AGE,CENHISP,CENRACE"]
-    lines += [f"{start('MPD', b)},{n},3,{gq},{age},1,01" for n, (b, gq, age) in enumerate(persons)]
-    one.write_text("\n".join(lines) + "\n")
-    two = tmp_path / "units.csv"
-    lines = [f"SCHEMA_TYPE_CODE,SCHEMA_BUILD_ID,{place},RTYPE,HH_STATUS"]
-    lines += [f"{start('MUD', b)},{kind},{status}" for b, kind, status in units]
-    two.write_text("\n".join(lines) + "\n")
-    return one, two
-
-
-def test_the_two_files_of_the_census_bureau(tmp_path: Path) -> None:
-    geography = td.Geography.from_geoids(BLOCKS, {"state": 2, "block": 15})
-    files = ppmf(
-        tmp_path,
-        [(0, "0", "2"), (0, "0", "1"), (1, "5", "2")],
-        [(0, "2", "1"), (0, "2", "2"), (1, "4", "0"), (2, "2", "2")],
-    )
-    found = count_ppmf_files(*files, geography, most=50)
-    universe = ppmf_universe(50)
-    query = LinkedQuery.parse("households: total + vacant", universe)
-    assert found.answers(query, geography.level_slice("block")).tolist() == [[1, 1], [0, 0], [0, 1]]
-    query = LinkedQuery.parse("persons: votingage", universe)
-    assert found.answers(query, geography.level_slice("block")).tolist() == [[1, 1], [0, 1], [0, 0]]
-    assert found.public.units is not None
-    assert found.public.units.tolist() == [2, 0, 1]
-
-
-@pytest.mark.parametrize(
-    ("persons", "units"),
-    [
-        ([(0, "0", "2")], [(0, "2", "2")]),
-        ([(1, "5", "2")], [(0, "2", "1")]),
-        ([(0, "0", "2")] * 3, [(0, "2", "1")]),
-    ],
-    ids=["persons and no household", "a household and no person", "more persons than a household may have"],
-)
-def test_files_that_contradict_each_other(
-    tmp_path: Path, persons: list[tuple[int, str, str]], units: list[tuple[int, str, str]]
-) -> None:
-    geography = td.Geography.from_geoids(BLOCKS, {"state": 2, "block": 15})
-    with pytest.raises(CountsError, match="block '440010301001000': its persons cannot be dealt into its households"):
-        count_ppmf_files(*ppmf(tmp_path, persons, units), geography, most=2)
-
-
-def test_files_that_are_not_those(tmp_path: Path) -> None:
-    geography = td.Geography.from_geoids(BLOCKS[:1], {"state": 2, "block": 15})
-    persons, units = ppmf(tmp_path, [(2, "0", "2")], [(2, "2", "1")])
-    with pytest.raises(DataError, match="is the file of housing units, not of persons"):
-        count_ppmf_files(units, persons, geography, most=2)
-    with pytest.raises(
-        CountsError, match=r"a row of persons: unit \(not shown: it may be a count\) is not in the geography"
-    ):
-        count_ppmf_files(persons, units, geography, most=2)
 
 
 def test_public_units_of_a_block_without_a_row_are_none(tables: Tables, geography: td.Geography) -> None:

@@ -15,7 +15,7 @@ from support.examples import examples
 from support.places import RUN_TOML
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, GeographyError
-from topdown.geography.construction import in_one_piece
+from topdown.geography.labels import in_one_piece
 from topdown.pipeline.input.reading import read_input
 
 LEVELS = ["nation", "state", "county"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from topdown.errors import ConfigError, TopdownError, require_known
-from topdown.geography.construction import code_shown
+from topdown.geography.labels import code_shown
 from topdown.wording import (
     LONGEST_MESSAGE,
     WITHHELD,

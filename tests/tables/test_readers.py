@@ -17,7 +17,7 @@ from topdown.geography.labels import column
 from topdown.machine import memory
 from topdown.tables import parquet, readers
 from topdown.tables.format import PLAIN, Extent, FileKind, Format
-from topdown.tables.readers import read_table, table_columns
+from topdown.tables.readers import read_table, table_batches, table_columns
 
 
 def test_a_csv_is_read_as_strings_whatever_its_line_ends_and_mark(tmp_path: Path) -> None:
@@ -199,14 +199,16 @@ def test_a_file_is_stopped_before_it_fills_the_memory(
     monkeypatch.setattr(memory, "available_memory", lambda: 2 * LITTLE)
     monkeypatch.setattr("topdown.tables.text.available_memory", lambda: 2 * LITTLE)
     before = pa.total_allocated_bytes()
-    highest = 0
+    highest, kept = 0, list[pa.RecordBatch]()
 
-    def watch(rows: int, held: int) -> None:
+    def read() -> None:
         nonlocal highest
-        highest = max(highest, pa.total_allocated_bytes() - before)
+        for batch in table_batches(path):
+            kept.append(batch)
+            highest = max(highest, pa.total_allocated_bytes() - before)
 
     with pytest.raises(DataError) as error:
-        read_table(path, watch=watch)
+        read()
     assert highest < 2 * LITTLE
     if bomb.startswith("repeated"):  # weighed as numbers, before anything is written out
         assert highest < LITTLE // 4

@@ -58,8 +58,8 @@ def test_every_node_is_covered_as_often_as_stated(mechanism: str, confidence: fl
 def test_together_they_cover_as_often_as_stated() -> None:
     truth, joint, each = TREE.aggregate(LEAVES), 0, 0
     for seed in range(120):
-        found = margins_of(measured(seed), simultaneous=True)
-        joint += bool(((found.lower[:, 0] <= truth) & (truth <= found.upper[:, 0])).all())
+        found = td.margins(measured(seed), simultaneous=True)
+        joint += bool(((found["lower"] <= truth) & (truth <= found["upper"])).all())
         single = margins_of(measured(seed))
         each += bool(((single.lower[:, 0] <= truth) & (truth <= single.upper[:, 0])).all())
     assert joint >= 0.9 * 120 - 5 * np.sqrt(120 * 0.09)

@@ -82,7 +82,7 @@ def rank(
     intervals = Intervals.of(find, of_columns, geography.tree, alpha / max(1, noisy), [number])
     found = Bounded(table, linear, intervals, [number]).at(release, nodes)
     here = ranked - nodes.start
-    counts, lower, upper = (one[here, 0] for one in (found.counts, found.lower, found.upper))
+    counts, estimate, _, lower, upper = (one[here, 0] for one in found)
     sign = 1.0 if smallest else -1.0
     low, high = (lower, upper) if smallest else (-upper, -lower)
     frame = pd.DataFrame(
@@ -93,7 +93,7 @@ def rank(
             "geoid": geography.identifiers.take(ranked).to_pylist(),
             "name": [None] * len(ranked) if geography.names is None else geography.names.take(ranked).to_pylist(),
             "value": counts,
-            "estimate": estimated(table, linear, nodes)[0][here, 0],
+            "estimate": estimate,
             "lower": lower,
             "upper": upper,
         }

@@ -95,8 +95,7 @@ class StatedNumbers:
         """The columns at ``nodes``; everything but the counts is missing (NaN) where there are no margins."""
         if self.bounded is not None:
             return self.bounded.at(self.release, nodes)
-        counts = table_counts(self.table, self.release, nodes)
-        return BoundedCounts(counts, *(np.full(counts.shape, np.nan) for _ in range(3)))
+        return BoundedCounts.of_counts(table_counts(self.table, self.release, nodes))
 
     def by_unit(self) -> Iterator[tuple[pa.RecordBatch, BoundedCounts]]:
         """Batches of units (``geoid, level, parent, name``), each with its columns."""

@@ -171,7 +171,7 @@ class _Files:
                 if part not in there:
                     folder = top / layout.level_folder(level) / layout.CONSTRAINED
                     raise DataError(
-                        f"{shown_path(folder / layout.partition(part) if part else folder)}: is missing; it lists "
+                        f"{shown_path(folder / layout.partition(part))}: is missing; it lists "
                         f"the units of level {shown(level)}: fetch it"
                     )
             if level == "state" and state is None:
@@ -204,7 +204,7 @@ class _Files:
 
     def _require_rows(self, rows: Any) -> None:
         """Refuse partitions that lack rows which Topdown wrote; the first versions did not record their number."""
-        there = {layout.place(level, one.kind, layout.partition(one.part) if one.part else ""): one
+        there = {layout.place(level, one.kind, layout.partition(one.part)): one
                  for level in self.constrained for one in self.of_level(level)}  # fmt: skip
         parts = {one.part for one in there.values()}
         levels = {layout.level_folder(level) for level in self.constrained}
@@ -252,7 +252,7 @@ class _Files:
     def _refuse(self, geography: Geography, level: str, node: int, count: int, query: Query | None) -> None:
         part = "" if level == "us" else geography.identifiers[node].as_py()[:3]
         folder = self.top / layout.level_folder(level) / layout.MEASURED
-        place = shown_path(folder / layout.partition(part) if part else folder)
+        place = shown_path(folder / layout.partition(part))
         if part not in self.measured[level]:
             units = f"{count:,} unit{'' if count == 1 else 's'}"
             raise DataError(f"{place}: is missing; it should have {units} of level {shown(level)}: fetch it")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from topdown.census.layouts.noisy_layout import PUERTO_RICO
 from topdown.errors import DataError
 from topdown.planning.spines import SQRT, capped
 from topdown.wording import shown
@@ -30,7 +31,6 @@ statistical areas (9500 to 9998), and 9999 is none."""
 NO_AIAN_AREA = "9999"
 _STRONG_SUBDIVISIONS = frozenset({"09", "23", "25", "26", "27", "33", "34", "36", "42", "44", "50", "55"})
 """The states whose county subdivisions govern, in which groups of blocks follow these in place of places."""
-_PUERTO_RICO = "72"
 _NOWHERE = "99999"
 _GOVERNS, _INCORPORATED = frozenset("ABC"), frozenset("ABF")
 """The functional status of county subdivisions that make a county one with such, and of places that count."""
@@ -90,7 +90,7 @@ def off_dhc_spine(blocks: Sequence[str], columns: Mapping[str, Sequence[str]], p
         governs = block[:5] in with_subdivisions if status else state in _STRONG_SUBDIVISIONS
         if status and columns["PLACEFS"][number] not in _INCORPORATED and (state, place) not in _ALSO_PLACES:
             place = _NOWHERE
-        known = state != _PUERTO_RICO
+        known = state != PUERTO_RICO
         mcd_place[block] = (subdivision if governs and known else _NOWHERE) + (place if known else _NOWHERE)
     pieces = [f"{block[:5]}{part[block]}{mcd_place[block]}" for block in blocks]
     tracts, tract = np.unique([piece + block[5:11] for piece, block in zip(pieces, blocks, strict=True)],

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.census.layouts.ppmf_layout import BLOCK, file_of_columns, names_there, records
+from topdown.census.layouts.redistricting_layout import WIDTHS
 from topdown.confidential.counts import Counts
 from topdown.errors import DataError
 from topdown.geography.geography import DEFAULT_ROOT, Geography
 from topdown.privacy.presets import PRESETS
 from topdown.tables.readers import require_file, separated, table_batches, table_columns
 from topdown.wording import shown_path
-
-_WIDTHS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
 
 
 def read_ppmf(path: str | Path, geography: Geography | None = None) -> Counts:
@@ -41,24 +41,23 @@ def read_ppmf(path: str | Path, geography: Geography | None = None) -> Counts:
     """
     path = require_file(path)
     form = separated(path)
-    file = file_of_columns(table_columns(path, form), shown_path(path))
-    preset = next(name for name, one in PRESETS.items() if one.schema.attributes == file.schema.attributes)
-    there = _geography(path) if geography is None else geography
-    return Counts.from_records(path, there, preset=preset)
-
-
-def _geography(path: Path) -> Geography:
-    """The geography of the blocks that have a record."""
-    form = separated(path)
     named = table_columns(path, form)
     file = file_of_columns(named, shown_path(path))
-    batches = table_batches(path, names_there(file, named), form=form, kept=False)
+    preset = next(name for name, one in PRESETS.items() if one.schema.attributes == file.schema.attributes)
+    if geography is None:
+        batches = table_batches(path, names_there(file, named), form=form, kept=False)
+        geography = _geography(path, records(file, batches, shown_path(path)))
+    return Counts.from_records(path, geography, preset=preset)
+
+
+def _geography(path: Path, rows: Iterator[pa.RecordBatch]) -> Geography:
+    """The geography of the blocks that have a record among the ``rows`` of the file at ``path``."""
     found: pa.Array = pa.array([], pa.string())
-    for batch in records(file, batches, shown_path(path)):
+    for batch in rows:
         found = pc.unique(pa.concat_arrays([found, pc.unique(batch[BLOCK])]))
     if not len(found):
         raise DataError(f"{shown_path(path)}: has no records, and so no blocks; give the geography")
-    columns = {level: pc.utf8_slice_codeunits(found, 0, width) for level, width in _WIDTHS.items()}
+    columns = {level: pc.utf8_slice_codeunits(found, 0, width) for level, width in WIDTHS.items()}
     if len(pc.unique(columns["state"])) == 1:
-        return Geography.from_table(pa.table(columns), list(_WIDTHS))
-    return Geography.from_table(pa.table(columns), ["us", *_WIDTHS], root=DEFAULT_ROOT)
+        return Geography.from_table(pa.table(columns), list(WIDTHS))
+    return Geography.from_table(pa.table(columns), ["us", *WIDTHS], root=DEFAULT_ROOT)

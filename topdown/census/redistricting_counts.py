@@ -27,6 +27,7 @@ from topdown.errors import CountsError, DataError, require_known
 from topdown.geography.geography import Geography
 from topdown.wording import listed, shown, shown_path
 from topdown.workload.redistricting import FIELD_OF_RACE, PERSONS, RESIDENCES, TABLES, UNITS, VOTERS, field_names
+from topdown.workload.schema import Schema
 
 _SEGMENT_OF = {table: segment for segment, tables in SEGMENTS.items() for table in tables}
 
@@ -83,9 +84,7 @@ class Redistricting:
                 f"{self.geography.describe(leaves.start + int(wrong[0]))}: a part of its population is larger than the "
                 "whole (tables P1 to P4); correct the file"
             )
-        values = self.geography.tree.aggregate(np.ascontiguousarray(cells.reshape(len(cells), -1).T))
-        values.flags.writeable = False
-        return Counts(self.geography, VOTERS.cells(), values.T, VOTERS)
+        return self._counted(cells, VOTERS)
 
     def persons(self) -> Counts:
         """The histogram of the disclosure avoidance system (2,016 cells), by a rule, since the file does not determine
@@ -114,17 +113,18 @@ class Redistricting:
                         f"{self.geography.describe(leaves.start + int(unit))}: table P5 has more people in "
                         f"{RESIDENCES[kind]} than tables P1 and P3 leave for it; correct the file"
                     )
-        values = self.geography.tree.aggregate(np.ascontiguousarray(cells.reshape(len(cells), -1).T))
-        values.flags.writeable = False
-        return Counts(self.geography, PERSONS.cells(), values.T, PERSONS)
+        return self._counted(cells, PERSONS)
 
     def units(self) -> Counts:
         """Housing units by occupancy (2 cells) of the lowest level, from table H1; every level above is their sum."""
         leaves = self.geography.level_slice(self.geography.levels[-1])
-        cells = self._numbers("H1", leaves)[:, [2, 1]]
-        values = self.geography.tree.aggregate(np.ascontiguousarray(cells.T))
+        return self._counted(self._numbers("H1", leaves)[:, [2, 1]], UNITS)
+
+    def _counted(self, cells: npt.NDArray[np.int64], schema: Schema) -> Counts:
+        """The counts of all units, from those of the lowest level (units, ...) in the cells of ``schema``."""
+        values = self.geography.tree.aggregate(np.ascontiguousarray(cells.reshape(len(cells), -1).T))
         values.flags.writeable = False
-        return Counts(self.geography, UNITS.cells(), values.T, UNITS)
+        return Counts(self.geography, schema.cells(), values.T, schema)
 
     def _both(self, all_of: str, by_hispanic: str, nodes: slice) -> npt.NDArray[np.int64]:
         """Counts by Hispanic and race (units x 2 x 63) from two tables, of which one has everybody, the other those who

@@ -16,6 +16,7 @@ from topdown.census.layouts.redistricting_layout import (
     LEVELS,
     LINK,
     SEGMENTS,
+    WIDTHS,
     read_header,
     require_text,
     write_member,
@@ -36,8 +37,6 @@ from topdown.workload.redistricting import (
     race_table,
     spine_level,
 )
-
-_WIDTHS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
 
 _CODES = """
 01=AL 02=AK 04=AZ 05=AR 06=CA 08=CO 09=CT 10=DE 11=DC 12=FL 13=GA 15=HI 16=ID 17=IL 18=IN 19=IA 20=KS 21=KY
@@ -146,9 +145,9 @@ def _require_schemas(geography: Geography, schema: Schema, units: Release | None
 def _records(geography: Geography, state: str | None) -> list[_LevelRecords]:
     """The units of one state, level by level, after making sure that they are the file's."""
     called = {spine_level(level): level for level in geography.levels if spine_level(level) != "us"}
-    if list(called) != [level for level in _WIDTHS if level in called] or next(iter(called), "") != "state":
+    if list(called) != [level for level in WIDTHS if level in called] or next(iter(called), "") != "state":
         raise DataError(
-            f"the levels are {listed(geography.levels)}; a redistricting file has {listed(list(_WIDTHS))}, from the "
+            f"the levels are {listed(geography.levels)}; a redistricting file has {listed(list(WIDTHS))}, from the "
             "state down"
         )
     states = geography.level_slice(called["state"])
@@ -166,12 +165,12 @@ def _records(geography: Geography, state: str | None) -> list[_LevelRecords]:
         nodes = geography.level_slice(name)
         codes = geography.identifiers[nodes.start : nodes.stop]
         mine = nodes.start + np.flatnonzero(pc.starts_with(codes, code).to_numpy(zero_copy_only=False))
-        right = pc.match_substring_regex(geography.identifiers.take(pa.array(mine)), f"^[0-9]{{{_WIDTHS[level]}}}$")
+        right = pc.match_substring_regex(geography.identifiers.take(pa.array(mine)), f"^[0-9]{{{WIDTHS[level]}}}$")
         wrong = np.flatnonzero(~right.to_numpy(zero_copy_only=False))
         if len(wrong) or (state is None and len(mine) < nodes.stop - nodes.start):
             node = int(mine[wrong[0]]) if len(wrong) else int(np.setdiff1d(np.arange(nodes.start, nodes.stop), mine)[0])
             raise DataError(
-                f"{geography.describe(node)}: a {level} of state {code} in the file has a code of {_WIDTHS[level]} "
+                f"{geography.describe(node)}: a {level} of state {code} in the file has a code of {WIDTHS[level]} "
                 "digits that begins with the state's"
             )
         found.append(_LevelRecords(level, mine, {}))
@@ -197,7 +196,7 @@ def _described(geography: Geography, part: _LevelRecords, abbreviation: str) -> 
     fields["GEOID"] = pc.binary_join_element_wise(pa.repeat(f"{summary}0000US", count), code, "")
     fields["GEOCODE"] = code
     for name, place in places.items():
-        if place[1] <= _WIDTHS[level]:
+        if place[1] <= WIDTHS[level]:
             fields[name] = pc.utf8_slice_codeunits(code, *place)
     if geography.names is not None:
         fields["NAME"] = geography.names.take(pa.array(part.nodes)).fill_null("")

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.census.layouts import noisy_layout as layout
+from topdown.census.layouts.redistricting_layout import WIDTHS
 from topdown.errors import DataError
 from topdown.geography.geography import DEFAULT_ROOT, Geography
 from topdown.geography.tree import IntArray, Tree
 from topdown.wording import listed, shown
 from topdown.workload.redistricting import SPINE, WHOLE_STATE, spine_level
 
-_WIDTHS = {level: (width, width + 1) if level == "block" else (width,) for level, width in layout.WIDTHS.items()}
+_WIDTHS = {level: (width, width + 1) if level == "block" else (width,) for level, width in WIDTHS.items()}
 """How many digits the GEOIDs of a level have; those of blocks may have the block group twice, as on the spine."""
 
 _BLOCK_DIGITS = 16
@@ -85,9 +86,7 @@ def _coded(geography: Geography, level: str, name: str, own: list[str], above: l
     if name == "county":
         return [f"{begin}10{geoid[2:]}1" for begin, geoid in zip(begins, own, strict=True)]
     if name == "block":
-        ends = [
-            layout.with_block_group_twice(geoid) if len(geoid) == layout.WIDTHS["block"] else geoid for geoid in own
-        ]
+        ends = [layout.with_block_group_twice(geoid) if len(geoid) == WIDTHS["block"] else geoid for geoid in own]
         return [begin + end for begin, end in zip(begins, ends, strict=True)]
     number = np.arange(1, len(own) + 1) - np.searchsorted(parent, parent)
     width = max(2 if name == "block group" else 1, len(str(int(number.max()))))

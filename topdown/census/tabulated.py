@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from topdown.census.layouts.noisy_layout import WIDTHS, tabulation_units
+from topdown.census.layouts.noisy_layout import tabulation_units
+from topdown.census.layouts.redistricting_layout import WIDTHS
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
-from topdown.release.whole_counts import Release, SparseCounts
+from topdown.geography.unit_sums import UnitSums
+from topdown.release.whole_counts import Release, SparseCounts, sum_runs, summed
 from topdown.wording import listed
 from topdown.workload.redistricting import SPINE
 
@@ -29,19 +29,11 @@ def tabulated_release(release: Release) -> Release:
         ('state', 'county', 'tract', 'block group', 'block')
     """
     lies_in = list(tabulation_units(release.geography, SPINE[-1]).values())
-    geography = _by_geoid(lies_in)
-    tree, found = geography.tree, []
-    blocks, cells, counts = release.entries_of(release.geography.tree.leaves)
-    nodes = geography.index_of(lies_in)[blocks]
-    for _ in range(tree.n_levels):
-        # The entries of one level, each node and cell once, nodes and cells in rising order.
-        key, place = np.unique(nodes * release.schema.n_cells + cells, return_inverse=True)
-        nodes, cells = np.divmod(key, release.schema.n_cells)
-        counts = np.bincount(place.reshape(-1), counts, len(key)).astype(np.int64)
-        found.append((nodes, cells, counts))
-        nodes = tree.parent[nodes]
-    nodes, cells, counts = (np.concatenate([one[k] for one in found[::-1]]) for k in range(3))
-    entries = SparseCounts(np.searchsorted(nodes, np.arange(geography.n_nodes + 1)), cells, counts)
+    geography, held = _by_geoid(lies_in), release.held
+    place = geography.index_of(lies_in) - geography.tree.leaves.start
+    units = UnitSums.of_leaves(geography, place, release.geography.tree)
+    runs = [summed(held, units, release.schema.n_cells, run) for run in sum_runs(held, units)]
+    entries = SparseCounts.one_after_another(runs)
     return Release.of_entries(
         geography, release.schema, entries, method=release.method, fit_for_release=release.fit_for_release
     )

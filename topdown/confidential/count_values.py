@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.errors import ROW, CountsError, DataError
-from topdown.geography.construction import plain
 from topdown.geography.geography import Geography
+from topdown.geography.labels import plain
 from topdown.geography.tree import IntArray
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.tables.number_marks import AMBIGUOUS

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from topdown.census.layouts.ppmf_layout import BLOCK, file_of_columns, file_of_schema, names_there, records
 from topdown.confidential.count_values import occupied_zero, refuse_zeros, total_of, whole_numbers
 from topdown.confidential.entries import Entries
-from topdown.confidential.records import batches_of_frame, count_records, held_of_frame
+from topdown.confidential.records import batches_of_frame, count_records, held_of_frame, identifiers_of
 from topdown.errors import ROW, ConfigError, CountsError, GeographyError, require_known
-from topdown.geography.construction import as_frame, as_strings, code_shown, column
 from topdown.geography.geography import Geography
+from topdown.geography.labels import as_frame, code_shown, column
 from topdown.geography.tree import IntArray
 from topdown.measurements.declared_constraints import Constraints
 from topdown.noise.exact_numbers import LARGEST_WHOLE
@@ -291,15 +291,7 @@ def _rows_to_nodes(
     are the leaves in the geography's order, which is usual for a large table.
     """
     names = [geoid] if isinstance(geoid, str) else list(geoid)
-    parts = []
-    for name in names:
-        try:
-            parts.append(as_strings(column(frame, name), f"column {shown(name)}"))
-        except GeographyError as error:
-            raise CountsError(str(error)) from None
-    if len({len(part) for part in parts}) > 1:
-        raise CountsError(f"columns {listed(names)} have different lengths; give every row its GEOID")
-    identifiers = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
+    identifiers = identifiers_of(frame, names, separator)
     if identifiers.null_count:
         row = int(np.flatnonzero(np.asarray(pc.is_null(identifiers)))[0])
         raise CountsError(f"{ROW}: the GEOID in column {shown(names[0])} is missing; give every row its GEOID", row=row)

@@ -47,15 +47,14 @@ def require_disjoint(counts: Counts) -> None:
     once, and for units whose count is half of their parent's in every cell. Columns of zeros are never sums. Raises
     `CountsError` with the names of the cells, or of the units; no message depends on how large a count is.
     """
-    columns = columns_of(counts)
-    found = _summed_cells(columns)
+    found = summed_cells(counts)
     if found is not None:
-        left, right = _named(counts, columns, found)
+        left, right = found
         raise CountsError(
             f"cell{'s' if len(left) > 1 else ''} {_plus(left)} equal{'' if len(left) > 1 else 's'} {_plus(right)} in "
             f"every unit, as if they overlapped: {_REMEDY}"
         )
-    units = _summed_units(counts.geography.tree, columns)
+    units = _summed_units(counts.geography.tree, columns_of(counts))
     if len(units):
         geography = counts.geography
         some = ", ".join(geography.describe(int(node)) for node in units[:2])
@@ -82,25 +81,14 @@ def summed_cells(counts: Counts) -> tuple[tuple[str, ...], tuple[str, ...]] | No
     candidate is then compared exactly, in every leaf.
     """
     columns = columns_of(counts)
-    found = _summed_cells(columns)
-    return None if found is None else _named(counts, columns, found)
-
-
-def _named(
-    counts: Counts, columns: CellColumns, found: tuple[IntArray, IntArray]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    left, right = (tuple(counts.cells[cell] for cell in columns.cells[side]) for side in found)
-    return left, right
-
-
-def _summed_cells(columns: CellColumns) -> tuple[IntArray, IntArray] | None:
     totals = columns.totals
     order = np.flatnonzero(totals)[np.argsort(totals[totals > 0], kind="stable")]
     candidates = _one_and_all_others(order) if len(order) > MOST_COMPARED else _dependent(columns, order)
     for left, right in candidates:
-        side = columns.sum(left)
-        if np.array_equal(side, columns.sum(right)) and _unlikely(side, len(order)):
-            return left, right
+        total = columns.sum(left)
+        if np.array_equal(total, columns.sum(right)) and _unlikely(total, len(order)):
+            one, other = (tuple(counts.cells[cell] for cell in columns.cells[side]) for side in (left, right))
+            return one, other
     return None
 
 

@@ -26,14 +26,6 @@ class Run(NamedTuple):
     counts: IntArray
 
 
-class _Level(NamedTuple):
-    """The entries of the nodes of one level, as in `Entries`."""
-
-    starts: IntArray
-    cells: npt.NDArray[Any]
-    counts: npt.NDArray[Any]
-
-
 class Entries(NamedTuple):
     """The counts above 0 of every node, in the narrowest integer types.
 
@@ -48,10 +40,12 @@ class Entries(NamedTuple):
     @classmethod
     def of_leaves(cls, tree: Tree, n_cells: int, keys: IntArray, counts: IntArray) -> Entries:
         """The entries of all nodes, from those of the leaves: ``counts`` by ``keys``, leaf * ``n_cells`` + cell, leaves
-        numbered from the first; every key once, in any order. Raises as `of_runs` does.
+        numbered from the first, in any order; those of one key are added up. Raises as `of_runs` does.
         """
-        order = np.argsort(keys, kind="stable")
-        return cls.of_runs(tree, n_cells, [Run(keys[order], counts[order])])
+        distinct_keys, place = np.unique(keys, return_inverse=True)
+        sums = np.zeros(len(distinct_keys), np.int64)
+        np.add.at(sums, place, counts)
+        return cls.of_runs(tree, n_cells, [Run(distinct_keys, sums)])
 
     @classmethod
     def of_runs(cls, tree: Tree, n_cells: int, runs: list[Run]) -> Entries:
@@ -74,7 +68,7 @@ class Entries(NamedTuple):
             parts.append((cells.astype(kinds[0]), counts[kept].astype(kinds[1])))
         columns = [[part[k] for part in parts] for k in range(2)]
         del parts
-        level = _Level(_from_zero(sizes), _joined(columns[0], kinds[0]), _joined(columns[1], kinds[1]))
+        level = cls(_from_zero(sizes), _joined(columns[0], kinds[0]), _joined(columns[1], kinds[1]))
         del columns
         occurring = None
         if n_cells > _MANY_CELLS:
@@ -85,7 +79,7 @@ class Entries(NamedTuple):
             families = tree.families(index)
             bounds = np.append(families.starts, families.children.stop - families.children.start)
             starts = _from_zero(distinct(level.starts, level.cells, bounds, n_cells))
-            above = _Level(starts, *(np.empty(starts[-1], kind) for kind in kinds))
+            above = cls(starts, *(np.empty(starts[-1], kind) for kind in kinds))
             merged(*level, bounds, starts, above.cells, above.counts, n_cells)
             level = above
             levels.append(level)

@@ -64,10 +64,7 @@ class LinkedCounts:
         require_dealt(universe, geography, leaf, cells, times)
         if int(times.sum(dtype=np.float64)) > LARGEST_WHOLE:
             raise CountsError(f"{geography.describe(0)}: the total is more than 2^53; split the tables")
-        keys, inverse = np.unique(leaf * universe.n_cells + cells, return_inverse=True)
-        counts = np.zeros(len(keys), np.int64)
-        np.add.at(counts, inverse, times)
-        held = Entries.of_leaves(geography.tree, universe.n_cells, keys, counts)
+        held = Entries.of_leaves(geography.tree, universe.n_cells, leaf * universe.n_cells + cells, times)
         return cls(universe, geography, held, public)
 
     @property
@@ -91,10 +88,9 @@ class LinkedCounts:
         schema = universe.persons if is_persons else universe.households
         own = universe.person_of(cells) if is_persons else universe.household_of(cells)
         there = own >= 0
-        keys, place = np.unique(rows[there] * schema.n_cells + own[there], return_inverse=True)
-        times = np.zeros(len(keys), np.int64)
-        np.add.at(times, place, counts[there])
-        return Counts(self.geography, schema.cells(), Entries.of_leaves(tree, schema.n_cells, keys, times), schema)
+        keys = rows[there] * schema.n_cells + own[there]
+        held = Entries.of_leaves(tree, schema.n_cells, keys, counts[there])
+        return Counts(self.geography, schema.cells(), held, schema)
 
     def __repr__(self) -> str:
         names = " and ".join(self.universe.names)

@@ -1,4 +1,4 @@
-"""Linked tables read: records with the household's key, two long tables, or the Census Bureau's two files.
+"""Linked tables read: records with the household's key, or two long tables.
 
 Whatever is wrong is found here, before a budget is touched, and said in one sentence with the unit. Nothing of a record
 is shown but the unit, the row and the names of attributes: a key of a household is as confidential as a count.
@@ -16,29 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.census.layouts.ppmf_layout import (
-    BLOCK,
-    PERSON_FILE,
-    UNIT_FILE,
-    PpmfKind,
-    file_of_columns,
-    names_there,
-    records,
-)
 from topdown.confidential.count_values import whole_numbers
 from topdown.confidential.linked_counts import LinkedCounts, refuse_at, require_countable
 from topdown.confidential.records import batches_of_frame, cells_of_rows, nodes_of_rows
-from topdown.errors import ROW, ConfigError, CountsError, DataError, GeographyError
-from topdown.geography.construction import as_strings, column
+from topdown.errors import ROW, ConfigError, CountsError, GeographyError
 from topdown.geography.geography import Geography
+from topdown.geography.labels import as_strings, column
 from topdown.geography.tree import IntArray
-from topdown.linked.member_groups import MemberGroup, MembersTotal
 from topdown.linked.record_faults import LinkedRows, is_householder, record_faults
-from topdown.linked.universe import Facility, PublicFigures, Universe
-from topdown.tables.readers import require_file, separated, table_batches, table_columns
-from topdown.wording import shown, shown_path
-from topdown.workload.redistricting import PERSONS
-from topdown.workload.schema import Attribute, Schema
+from topdown.linked.universe import PublicFigures, Universe
+from topdown.tables.readers import require_file, separated, table_batches
+from topdown.wording import shown
+from topdown.workload.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -165,18 +154,8 @@ def count_linked_tables(
                 nodes = leaf + geography.tree.leaves.start
                 times = whole_numbers(column(read, columns.count), columns.count, nodes, geography)
             found.append((leaf, cell, times))
-    return _of_tables(universe, geography, found[0], found[1], read_public_units(public, universe, geography, columns))
-
-
-_Counted = tuple[IntArray, IntArray, IntArray]
-"""Leaves (counted from the first), cells of one table's schema, and how many of each."""
-
-
-def _of_tables(
-    universe: Universe, geography: Geography, households: _Counted, persons: _Counted, public: PublicFigures
-) -> LinkedCounts:
-    leaf, cell, times = households
-    whose, person, many = persons
+    figures = read_public_units(public, universe, geography, columns)
+    (leaf, cell, times), (whose, person, many) = found
     is_head = is_householder(universe, person)
     if universe.householder is not None:
         _require_same_householders(
@@ -191,8 +170,12 @@ def _of_tables(
         np.concatenate([leaf, whose[~is_head]]),
         np.concatenate([universe.of_households(cell), universe.of_persons(person[~is_head])]),
         np.concatenate([times, many[~is_head]]),
-        public,
+        figures,
     )
+
+
+_Counted = tuple[IntArray, IntArray, IntArray]
+"""Leaves (counted from the first), cells of one table's schema, and how many of each."""
 
 
 def _require_same_householders(universe: Universe, geography: Geography, told: _Counted, there: _Counted) -> None:
@@ -241,62 +224,6 @@ def read_public_units(
     if columns.units is None:
         return PublicFigures(None, found)
     return PublicFigures(found[:, 0], found[:, 1:])
-
-
-def ppmf_universe(most: int) -> Universe:
-    """The universe of the Census Bureau's two microdata files in the redistricting layout: occupied units, in each of
-    which 1 to ``most`` persons live, and persons by residence, voting age, Hispanic origin and race.
-
-    The files do not say who is a householder.
-    """
-    kinds = PERSONS.attribute("hhgq").categories
-    return Universe(
-        Schema((Attribute("h1", ("occupied",)),)),
-        PERSONS,
-        (MemberGroup("in households", ((("hhgq", (kinds[0],)),),), (((), 0, None),)),),
-        MembersTotal("h1", (1,), (most,)),
-        facilities=tuple(Facility(kind, ((("hhgq", (kind,)),),), counted=False) for kind in kinds[1:]),
-    )
-
-
-def count_ppmf_files(persons: str | Path, units: str | Path, geography: Geography, most: int) -> LinkedCounts:
-    """The counts of the two files of privacy-protected microdata in the redistricting layout, of `ppmf_universe`; how
-    many housing units a block has is public, and is the number of its rows.
-
-    Raises `DataError` as `topdown.read_ppmf` does, and as `count_linked_tables`.
-    """
-    universe = ppmf_universe(most)
-    require_countable(universe, geography)
-    found = []
-    for path, file in ((persons, PERSON_FILE), (units, UNIT_FILE)):
-        leaves, cells = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for batch in _ppmf_records(require_file(path), file):
-            table = pa.Table.from_batches([batch])
-            try:
-                leaves.append(nodes_of_rows(table, geography, (BLOCK,), "") - geography.tree.leaves.start)
-            except CountsError as error:
-                raise error.at(f"a row of {file.words}") from None
-            cells.append(cells_of_rows(table, file.schema))
-        found.append((np.concatenate(leaves), np.concatenate(cells)))
-    (whose, person), (leaf, status) = found
-    lived_in = leaf[status == UNIT_FILE.schema.attributes[0].categories.index("occupied")]
-    public = PublicFigures(np.bincount(leaf, minlength=geography.n_leaves), np.zeros((geography.n_leaves, 0), np.int64))
-    return _of_tables(
-        universe,
-        geography,
-        (lived_in, np.zeros(len(lived_in), np.int64), np.ones(len(lived_in), np.int64)),
-        (whose, person, np.ones(len(whose), np.int64)),
-        public,
-    )
-
-
-def _ppmf_records(path: Path, wanted: PpmfKind) -> Iterator[pa.RecordBatch]:
-    form = separated(path)
-    named = table_columns(path, form)
-    file = file_of_columns(named, shown_path(path))
-    if file is not wanted:
-        raise DataError(f"{shown_path(path)}: is the file of {file.words}, not of {wanted.words}; give one of each")
-    return records(file, table_batches(path, names_there(file, named), form=form, kept=False), shown_path(path))
 
 
 @contextmanager

@@ -14,9 +14,8 @@ from topdown.confidential.count_values import whole_numbers
 from topdown.confidential.counting import Dense, SparseTally
 from topdown.confidential.entries import Entries
 from topdown.errors import ROW, CountsError, GeographyError
-from topdown.geography.construction import as_frame, as_strings, as_text, code_shown, column, plain
 from topdown.geography.geography import Geography
-from topdown.geography.labels import places_among
+from topdown.geography.labels import as_frame, as_strings, as_text, code_shown, column, places_among, plain
 from topdown.geography.tree import IntArray
 from topdown.machine.parallel import map_ordered, thread_pool
 from topdown.machine.system import processors
@@ -125,13 +124,20 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def nodes_of_rows(table: pa.Table, geography: Geography, geoid: Sequence[str], separator: str) -> IntArray:
-    """The leaf of every row, by the columns ``geoid`` whose joined path it is. Raises `CountsError` with the row."""
+def identifiers_of(frame: Any, geoid: Sequence[str], separator: str) -> pa.Array:
+    """The identifier of every row: the columns ``geoid``, joined where there are several. Raises `CountsError`."""
     try:
-        parts = [as_strings(column(table, name), f"column {shown(name)}") for name in geoid]
+        parts = [as_strings(column(frame, name), f"column {shown(name)}") for name in geoid]
     except GeographyError as error:
         raise CountsError(str(error)) from None
-    codes = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
+    if len({len(part) for part in parts}) > 1:
+        raise CountsError(f"columns {listed(geoid)} have different lengths; give every row its GEOID")
+    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
+
+
+def nodes_of_rows(table: pa.Table, geography: Geography, geoid: Sequence[str], separator: str) -> IntArray:
+    """The leaf of every row, by the columns ``geoid`` whose joined path it is. Raises `CountsError` with the row."""
+    codes = identifiers_of(table, geoid, separator)
     nodes = _of_neighbours(codes, geography)
     wrong = np.flatnonzero(nodes < geography.tree.leaves.start)
     if len(wrong):

@@ -190,17 +190,11 @@ def _of_one_setting(group: list[Any], model: type[BaseModel]) -> str:
     """The error of a setting. If the setting has several allowed forms, the sentence names them all; of several errors
     it shows the first.
     """
-    told = [(form, one) for one in group if (form := form_of(one)) is not None]
-    forms = [form for form, one in told if str(one["loc"][-1]) in (*_SCALARS, *_names_of_forms(one))]
+    told = [(form, str(one["loc"][-1])) for one in group if (form := form_of(one)) is not None]
+    forms = [form for form, last in told if last in _SCALARS or last.startswith(_ALTERNATIVES)]
     if len(forms) == len(group) > 1:
         return _in_words({**group[0], "loc": group[0]["loc"][:-1], "forms": forms}, model)
     return _in_words(group[0], model) + (f" (and {len(group) - 1} more like it)" if len(group) > 1 else "")
-
-
-def _names_of_forms(error: Any) -> tuple[str, ...]:
-    """The last elements of a setting's path in which pydantic names the form that it tried."""
-    last = str(error["loc"][-1])
-    return (last,) if last.startswith(_ALTERNATIVES) else ()
 
 
 def _in_other_sections(settings: dict[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.errors import GeographyError, require_list
-from topdown.geography import construction
+from topdown.geography import codes, edges, labels, table
 from topdown.geography.lookup import FEW, PART, between, place_in
 from topdown.geography.tree import IntArray, Tree
 from topdown.wording import WITHHELD, joined, listed, may_hold_a_count, shown, unquoted
@@ -84,7 +84,7 @@ class Geography:
 
     def _refuse_unordered(self) -> None:
         """Refuse siblings that do not stand in the order of their identifiers."""
-        after_sibling = construction.rises(self.identifiers)
+        after_sibling = labels.rises(self.identifiers)
         after_sibling[self.tree.child_offsets[:-1] - 1] = True
         if not after_sibling.all():
             node = int(np.flatnonzero(~after_sibling)[0]) + 1
@@ -122,7 +122,7 @@ class Geography:
         than one root, names of a level that is not there, an empty separator.
         """
         require_list(levels, "levels")
-        return cls(*construction.from_table(frame, tuple(levels), root, name, separator))
+        return cls(*table.from_table(frame, tuple(levels), root, name, separator))
 
     @classmethod
     def from_geoids(
@@ -148,7 +148,7 @@ class Geography:
         Raises `GeographyError` for numbers in place of strings, a wrong width (a lost leading zero is explained), a
         duplicate, a missing value, a unit above the leaf level that has no leaf.
         """
-        return cls(*construction.from_geoids(geoids, dict(widths), root, root_level, names))
+        return cls(*codes.from_geoids(geoids, dict(widths), root, root_level, names))
 
     @classmethod
     def from_edges(
@@ -167,7 +167,7 @@ class Geography:
         Raises `GeographyError` for two parents, a repeated pair, a cycle, an orphan, more than one root, a leaf above
         the leaf level.
         """
-        return cls(*construction.from_edges(child, parent, levels, names))
+        return cls(*edges.from_edges(child, parent, levels, names))
 
     @classmethod
     def from_networkx(cls, tree: nx.DiGraph[Any], *, levels: Sequence[str] | None = None) -> Geography:
@@ -180,7 +180,7 @@ class Geography:
             levels: the names of the levels, root first; by default the nodes' attribute "level", where every node has
                 one, else "level 0", "level 1", ...
         """
-        return cls(*construction.from_networkx(tree, levels))
+        return cls(*edges.from_networkx(tree, levels))
 
     def to_networkx(self) -> nx.DiGraph[Any]:
         """The tree as a networkx DiGraph, edges parent -> child, node attributes "level" and, where known, "name"."""
@@ -276,7 +276,7 @@ class Geography:
         """The GEOID of ``node`` as messages show it."""
         nodes, parent = self.tree.level(self.tree.level_of(node)), int(self.parent[node])
         above = self.identifiers[parent].as_py() if parent >= 0 else None
-        return construction.code_shown(self.identifiers[node].as_py(), self.identifiers[nodes], above)
+        return labels.code_shown(self.identifiers[node].as_py(), self.identifiers[nodes], above)
 
     def are_leaves(self, geoids: pa.Array) -> bool:
         """Whether ``geoids``, text, are the identifiers of all leaves in their order.
@@ -288,7 +288,7 @@ class Geography:
 
     def index_of(self, geoids: Any) -> IntArray:
         """The node of each of ``geoids`` (strings), -1 where there is none."""
-        wanted = construction.as_strings(geoids, "geoids")
+        wanted = labels.as_strings(geoids, "geoids")
         leaves = self.tree.leaves
         if self.are_leaves(wanted):
             return np.arange(leaves.start, leaves.stop, dtype=np.int64)
@@ -322,7 +322,7 @@ class Geography:
     @cached_property
     def _in_order(self) -> tuple[bool, ...]:
         """For every level whether all its units, not only siblings, are in the order of their identifiers."""
-        rises = construction.rises(self.identifiers)
+        rises = labels.rises(self.identifiers)
         return tuple(bool(rises[lo : hi - 1].all()) for lo, hi in itertools.pairwise(self.level_offsets.tolist()))
 
     def __eq__(self, other: object) -> bool:

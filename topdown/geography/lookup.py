@@ -32,25 +32,18 @@ def between(wanted: pa.Array, identifiers: pa.Array, nodes: slice) -> IntArray:
     them where that range is not much smaller than ``nodes`` (`PART`).
     """
     ends = [wanted[0].as_py(), wanted[-1].as_py()]
-    low, high = (bisect_left(_Texts(identifiers), end, nodes.start, nodes.stop) for end in ends)
+    places = range(nodes.stop)
+
+    def text(place: int) -> str:
+        # Few strings of Python are made; it compares them as Arrow does, by code points.
+        return str(identifiers[place].as_py())
+
+    low, high = (bisect_left(places, end, nodes.start, nodes.stop, key=text) for end in ends)
     if not 0 <= high - low < (nodes.stop - nodes.start) // PART:
         return np.full(len(wanted), -1, np.int64)
     found = pc.index_in(wanted, value_set=identifiers.slice(low, high + 1 - low))
     place = np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
     return np.where(place >= 0, place + low, -1)
-
-
-class _Texts:
-    """Strings of Arrow as a sequence of Python's, made one by one, as Python compares them: by code points."""
-
-    def __init__(self, values: pa.Array) -> None:
-        self._values = values
-
-    def __getitem__(self, place: int) -> str:
-        return str(self._values[place].as_py())
-
-    def __len__(self) -> int:
-        return len(self._values)
 
 
 def place_in(wanted: pa.Array, identifiers: pa.Array) -> IntArray:

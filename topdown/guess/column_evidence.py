@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.geography.construction import as_text
-from topdown.geography.labels import without_decimals
+from topdown.geography.labels import as_text, without_decimals
 from topdown.guess import vocabulary
 
 IntArray = npt.NDArray[np.int64]

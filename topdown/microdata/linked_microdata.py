@@ -23,13 +23,14 @@ from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.linked.impossible import CountedCells, counted_at
-from topdown.linked.link_text import facts_of, universe_of
+from topdown.linked.link_text import facts_of
 from topdown.linked.record_faults import LinkedRows, record_faults
 from topdown.linked.universe import Universe
 from topdown.machine.files import file_digest, whole_folder
 from topdown.microdata.previous_output import INVENTORY, aside
 from topdown.release.archive import STRAY
-from topdown.release.manifest import MALFORMED
+from topdown.release.linked_release import stated_universe
+from topdown.release.manifest import MALFORMED, described_file
 from topdown.release.partition import GEOGRAPHY
 from topdown.release.whole_counts import Release
 from topdown.tables.geography_table import geography_batches, read_geography
@@ -63,7 +64,7 @@ class LinkedDescription:
     @property
     def universe(self) -> Universe:
         """The universe of the records. Raises `ConfigError` for a link that cannot be meant."""
-        return universe_of({name: Schema.from_mapping(**given) for name, given in self.schemas.items()}, self.link)
+        return stated_universe(self.schemas, self.link)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,10 +169,7 @@ def write_linked(directory: str | Path, microdata: LinkedMicrodata) -> Path:
                 "linked": {"schemas": microdata.description.schemas, "link": microdata.description.link},
                 "releases": dict(microdata.description.releases),
                 "fit_for_release": microdata.description.fit,
-                "files": {
-                    path.relative_to(staging).as_posix(): {"sha256": file_digest(path), "bytes": path.stat().st_size}
-                    for path in files
-                },
+                "files": {path.relative_to(staging).as_posix(): described_file(path) for path in files},
             },
         )
     if aside(directory).exists():

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from topdown.errors import ConfigError, DataError
-from topdown.machine.files import file_digest, locked, make_folder, whole_folder
+from topdown.machine.files import locked, make_folder, whole_folder
 from topdown.machine.progress import Silent, Stages
 from topdown.microdata.leaves import Leaves, leaves_of, read_leaves
 from topdown.microdata.previous_output import INVENTORY, aside, discard, settle, whole_microdata
@@ -34,6 +34,7 @@ from topdown.microdata.record_blocks import (
 from topdown.microdata.recount import as_schema, recounted
 from topdown.microdata.space import require_countable, require_space
 from topdown.noise import SecureSource, Source
+from topdown.release.manifest import described_file
 from topdown.release.whole_counts import Release
 from topdown.tables.output_formats import part_name
 from topdown.tables.readers import require_encodable
@@ -202,7 +203,7 @@ def write_microdata(
                     parts = _write_parts(layout, source or SecureSource(), staging, fit=leaves.fit_for_release)
                 with stages.stage("tabulating the records"):
                     _require_equal(staging, leaves, schema)
-                write_json(staging / INVENTORY, facts | {"files": _digests(parts)})
+                write_json(staging / INVENTORY, facts | {"files": {part.name: described_file(part) for part in parts}})
                 whole_microdata(directory)  # nothing was put into it in the meantime
         except (OSError, pa.ArrowException) as error:
             raise DataError(
@@ -290,10 +291,6 @@ def _facts(leaves: Leaves, schema: Schema, order: str, rows_per_file: int) -> di
 def _same(earlier: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
     """Whether two manifests agree on everything except their files, including the order of the attributes."""
     return json.dumps({name: value for name, value in earlier.items() if name != "files"}) == json.dumps(facts)
-
-
-def _digests(paths: Sequence[Path]) -> dict[str, Any]:
-    return {path.name: {"sha256": file_digest(path), "bytes": path.stat().st_size} for path in paths}
 
 
 def cell_meanings(cells: Sequence[str], schema: Schema) -> list[dict[str, str]]:

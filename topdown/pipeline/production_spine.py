@@ -18,7 +18,7 @@ from topdown.census.off_spine import (
 )
 from topdown.config import RunConfig
 from topdown.errors import ConfigError
-from topdown.geography.construction import as_text
+from topdown.geography.labels import as_text
 from topdown.machine.progress import Stages
 from topdown.pipeline.chosen_spine import files_of, require_public, spine_section, write_spine
 from topdown.pipeline.input.unit_reading import identifier_columns, listed_units

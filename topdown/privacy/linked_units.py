@@ -211,7 +211,7 @@ class LinkedGuarantee:
 
         Raises `BudgetError` for another unit, and for households where the largest is not stated.
         """
-        return self._largest(unit, most).rho(self.rho_persons, self.rho_households)
+        return max(row.rho(self.rho_persons, self.rho_households) for row in self._of(unit, most))
 
     def profile(self) -> list[tuple[int, Fraction]]:
         """rho(m), the guarantee for a household of at most m persons, for m from 1 to the largest; none without one."""
@@ -262,9 +262,6 @@ class LinkedGuarantee:
             f"there is no guarantee for {self.words.households}: how many {self.words.persons} one may have is not "
             "stated; state it, such as units = ['person', { household = 7 }]"
         )
-
-    def _largest(self, unit: str, most: int | None) -> LinkedNeighbours:
-        return max(self._of(unit, most), key=lambda row: row.rho(self.rho_persons, self.rho_households))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; exact numbers as texts like "1/2"."""

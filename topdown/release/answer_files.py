@@ -127,9 +127,8 @@ class Bounded:
         """The table's columns at ``nodes``."""
         counts = table_counts(self.table, release, nodes)
         values, variance = estimated(self.table, self.linear, nodes)
-        lower, upper = bounds_at(nodes, self.intervals, self.levels, values, variance, counts)
-        with np.errstate(invalid="ignore"):
-            return BoundedCounts(counts, np.sqrt(variance), lower, upper)
+        ends = bounds_at(nodes, self.intervals, self.levels, values, variance, counts)
+        return BoundedCounts(counts, values, variance, *ends)
 
 
 class AreaCounts(NamedTuple):
@@ -148,14 +147,26 @@ class AreaCounts(NamedTuple):
 
 
 class BoundedCounts(NamedTuple):
-    """Released ``counts``, the standard deviations ``sd`` of their estimates by least squares, and the ends of their
-    intervals, missing (NaN) where there are none; all (nodes x columns).
+    """Released ``counts``, the ``values`` of their estimates by least squares with their ``variance``, and the ends of
+    their intervals, missing (NaN) where there are none; all (nodes x columns).
     """
 
     counts: IntArray
-    sd: FloatArray
+    values: FloatArray
+    variance: FloatArray
     lower: FloatArray
     upper: FloatArray
+
+    @classmethod
+    def of_counts(cls, counts: IntArray) -> BoundedCounts:
+        """``counts`` without margins of error: everything else is missing."""
+        return cls(counts, *(np.full(counts.shape, np.nan) for _ in range(4)))
+
+    @property
+    def sd(self) -> FloatArray:
+        """The standard deviations of the estimates."""
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(self.variance)
 
     @property
     def moe(self) -> FloatArray:

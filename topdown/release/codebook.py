@@ -32,12 +32,10 @@ from topdown.release.partition import (
     MEASUREMENTS,
     RELEASE,
     RELEASE_CSV,
-    REPLICATES,
-    REPLICATES_CSV,
     WIDE,
     WIDE_CSV,
 )
-from topdown.release.readme import METHODS, README, plain
+from topdown.release.readme import METHODS, README, in_cell, plain
 from topdown.tables.output_formats import PARQUET, format_of, names_of
 from topdown.tables.parquet_folder import parts_of
 from topdown.tables.spreadsheet import as_csv_names, from_csv_text
@@ -191,7 +189,7 @@ def _with_records(schema: Schema) -> Own:
     }
     columns["count"] = ("how many records the unit has in these categories: whole, above 0, adding up", _COUNT)
     title = "The release: whole counts that add up from the leaves to the root; a cell without a row is 0."
-    return {RELEASE: Described(title, columns), RELEASE_CSV: Described(FILES[RELEASE_CSV], columns)}
+    return _described("release", title, columns)
 
 
 def _wide(table: AnswerTable) -> Own:
@@ -201,7 +199,7 @@ def _wide(table: AnswerTable) -> Own:
         columns[name] = f"released count of {name!r}: whole, 0 or more, adding up", _COUNT
         for end, called in zip(MARGIN_ENDS, margin_names(name), strict=True):
             columns[called] = f"of {name!r}: {_MARGINS[end][0]}", _COUNT
-    return {name: Described(FILES[name], columns) for name in (WIDE, WIDE_CSV)}
+    return _described("release_wide", FILES[WIDE], columns)
 
 
 def _replicates(about: Description) -> Own:
@@ -215,10 +213,7 @@ def _replicates(about: Description) -> Own:
         columns |= _with_records(about.schema)[RELEASE].columns
         columns["count"] = ("the released count in these categories; 0 where a table alone has records", _COUNT)
         title += " A cell without a row is 0 in all of them."
-    return {
-        REPLICATES: Described(title, columns),
-        REPLICATES_CSV: Described(f"{REPLICATES} as text.", columns),
-    }
+    return _described("replicates", title, columns)
 
 
 def _counted_table(table: AnswerTable) -> Own:
@@ -324,7 +319,7 @@ def in_words(about: Description, files: Mapping[str, Path], own: Own) -> str:
         "",
         "| file | what |",
         "|---|---|",
-        *(f"| `{name}` | {_cell(said)} |" for name, said in _titles(files, own).items()),
+        *(f"| `{name}` | {in_cell(said)} |" for name, said in _titles(files, own).items()),
         "",
         "## Columns",
         "",
@@ -355,7 +350,7 @@ def _column_rows(files: Mapping[str, Path], own: Own) -> Iterator[str]:
         if format_of(files[name]).typed:
             for field in _kinds(files[name]):
                 said, unit = meaning(name, field.name, own)
-                yield f"| `{name}` | {_cell(field.name)} | {_cell(said)} | {unit or ''} |"
+                yield f"| `{name}` | {in_cell(field.name)} | {in_cell(said)} | {unit or ''} |"
 
 
 def _stated_rows(measurements: Measurements) -> Iterator[str]:
@@ -363,17 +358,17 @@ def _stated_rows(measurements: Measurements) -> Iterator[str]:
     for one in measured_queries(measurements):
         variance = f"{one.least_variance:.6g}"
         variance += "" if one.least_variance == one.largest_variance else f" to {one.largest_variance:.6g}"
-        yield f"| {_cell(one.level)}, {one.units:,} units | {_cell(one.query)} | {law} | {variance} |"
+        yield f"| {in_cell(one.level)}, {one.units:,} units | {in_cell(one.query)} | {law} | {variance} |"
 
 
 def _noise_rows(plan: Plan, geography: Geography) -> Iterator[str]:
     taken = levels_taken(plan, geography)
     for level in geography.levels:
         if not plan.queries(level):
-            yield f"| {_cell(level)} | | not measured | |"
+            yield f"| {in_cell(level)} | | not measured | |"
         for query in plan.queries(level):
             if plan.is_exact(level, query):
-                yield f"| {_cell(level)} | {_cell(query)} | none: published exactly, not protected | 0 |"
+                yield f"| {in_cell(level)} | {in_cell(query)} | none: published exactly, not protected | 0 |"
                 continue
             for kind, _ in groups(taken, geography.level_slice(level)):
                 yield _noise_row(plan, geography, level, query, kind)
@@ -383,13 +378,9 @@ def _noise_row(plan: Plan, geography: Geography, level: str, query: str, taken: 
     """The row for the units of a level that have taken the shares of single children of so many levels."""
     noise = law_of(plan, geography.levels, level, query, taken)
     if noise is None:
-        return f"| {_cell(level)}, single children | {_cell(query)} | not measured: their parent is | |"
+        return f"| {in_cell(level)}, single children | {in_cell(query)} | not measured: their parent is | |"
     parameter = plan.parameter(level, query) / gain(plan, geography.levels, level, taken)
     law = f"{plan.mechanism}, {plan.noise.parameter} {parameter}"
     law += "" if plan.bounds.at(level).kind == "none" else f", {plan.bounds.at(level).in_words()}"
-    units = _cell(level) + (f", with single children down {taken} levels" if taken else "")
-    return f"| {units} | {_cell(query)} | {law} | {noise.variance:.6g} |"
-
-
-def _cell(text: str) -> str:
-    return plain(text).replace("\n", " ")
+    units = in_cell(level) + (f", with single children down {taken} levels" if taken else "")
+    return f"| {units} | {in_cell(query)} | {law} | {noise.variance:.6g} |"

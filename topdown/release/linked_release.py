@@ -30,7 +30,7 @@ from topdown.measurements.person_moves import linked_guarantee
 from topdown.privacy.linked_units import LinkedGuarantee
 from topdown.privacy.plan import Plan
 from topdown.release.archive import STRAY
-from topdown.release.manifest import MALFORMED
+from topdown.release.manifest import MALFORMED, described_file
 from topdown.release.places import LINK, MANIFEST
 from topdown.release.published import read_release
 from topdown.release.verified import verify_release
@@ -58,7 +58,13 @@ class LinkSaid:
     @property
     def universe(self) -> Universe:
         """The universe of both tables."""
-        return universe_of({name: Schema.from_mapping(**given) for name, given in self.schemas.items()}, self.link)
+        return stated_universe(self.schemas, self.link)
+
+
+def stated_universe(schemas: Mapping[str, Mapping[str, Any]], link: Mapping[str, Any]) -> Universe:
+    """The universe of two tables, from their ``schemas`` by table (arguments of `Schema.from_mapping`) and the ``link``
+    as a configuration has it. Raises `ConfigError` for a link that cannot be meant."""
+    return universe_of({name: Schema.from_mapping(**given) for name, given in schemas.items()}, link)
 
 
 def write_link(
@@ -83,7 +89,7 @@ def write_link(
             "link": said.link,
             "noise": said.noise,
             "tables": {name: {"manifest_sha256": file_digest(public / name / MANIFEST)} for name in universe.names},
-            "files": {UNITS: {"sha256": file_digest(public / UNITS), "bytes": (public / UNITS).stat().st_size}},
+            "files": {UNITS: described_file(public / UNITS)},
         },
     )
 
@@ -133,9 +139,7 @@ def verify_linked(public: str | Path) -> LinkedVerified:
     folder = Path(public)
     said = _link_of(folder)
     try:
-        universe = universe_of(
-            {name: Schema.from_mapping(**given) for name, given in said["schemas"].items()}, said["link"]
-        )
+        universe = stated_universe(said["schemas"], said["link"])
         digests = {name: said["tables"][name]["manifest_sha256"] for name in universe.names}
         units = said["files"][UNITS]["sha256"]
     except MALFORMED as error:

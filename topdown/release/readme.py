@@ -283,7 +283,7 @@ def in_plain_words(about: Description, files: Mapping[str, Path]) -> str:
     lines = [f"# {plain(told['title']) or words.untitled}", ""]
     lines += [f"**{plain(notice)}**\n" for notice in about.origin.notices]
     lines += ["| | |", "|---|---|"]
-    lines += [f"| {said} | {_cell(told[name]) or words.not_stated} |" for name, said in words.about.items()]
+    lines += [f"| {said} | {in_cell(told[name]) or words.not_stated} |" for name, said in words.about.items()]
     kept = bool(about.measurements.keys)
     lines += ["", f"## {words.reading}", ""] if kept or number is not None else [""]
     if number is not None:
@@ -324,7 +324,8 @@ def in_plain_words(about: Description, files: Mapping[str, Path]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
+def in_cell(text: str) -> str:
+    """`plain` text for the cell of a table, on one line."""
     return plain(text).replace("\n", " ")
 
 

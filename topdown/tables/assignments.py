@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.errors import ConfigError, DataError
-from topdown.geography.construction import as_frame, as_strings, as_text, column
 from topdown.geography.geography import Geography
+from topdown.geography.labels import as_frame, as_strings, as_text, column
 from topdown.geography.tree import IntArray
 from topdown.tables.readers import read_table, separated, table_columns
 from topdown.wording import column_names, joined, shown, shown_path

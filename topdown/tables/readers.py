@@ -7,7 +7,7 @@ the memory of every batch is counted as it is read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,23 +31,17 @@ ENDINGS = tuple(ending for kind in FILE_KINDS for ending in kind.endings)
 UNREADABLE = (pa.ArrowException, OSError, *(error for kind in FILE_KINDS for error in kind.unreadable))
 """The errors of libraries for a file that is damaged or of another kind."""
 
-Watch = Callable[[int, int], None]
-"""Called with the number of rows read so far and their bytes; raises where that is too much."""
 
-
-def read_table(
-    path: str | Path, columns: Sequence[str] | None = None, *, form: Format = PLAIN, watch: Watch | None = None
-) -> pa.Table:
+def read_table(path: str | Path, columns: Sequence[str] | None = None, *, form: Format = PLAIN) -> pa.Table:
     """The table at ``path``: Parquet (a file, or a folder of files), a workbook (.xlsx), a GeoPackage, a file of Stata
     or SPSS, or CSV (also .tsv, and either as .gz), of which every column is read as strings.
 
     A CSV column is never guessed to be numbers, so a GEOID keeps its leading zeros. ``columns``: what to read, by
-    default everything; no other column is decoded. ``form``: what the file itself does not state. ``watch``: called
-    after every batch, in addition to the limit of half of the free memory. Raises `DataError` that names the file, and
-    the known columns where one is missing.
+    default everything; no other column is decoded. ``form``: what the file itself does not state. Raises `DataError`
+    that names the file, and the known columns where one is missing.
     """
     path = require_file(path)
-    found = table_batches(path, columns, form=form, watch=watch)
+    found = table_batches(path, columns, form=form)
     first = next(found)
     return pa.Table.from_batches(found, first.schema)
 
@@ -57,7 +51,6 @@ def table_batches(
     columns: Sequence[str] | None = None,
     *,
     form: Format = PLAIN,
-    watch: Watch | None = None,
     kept: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The batches of `read_table`'s table, the first of them an empty one that has its columns.
@@ -66,7 +59,7 @@ def table_batches(
     """
     try:
         batches = _batches(path, columns, form)
-        yield from _watched(batches, path, watch) if kept else batches
+        yield from _watched(batches, path) if kept else batches
         return
     except DataError:
         raise
@@ -206,15 +199,13 @@ def _batches(path: Path, columns: Sequence[str] | None, form: Format) -> Iterato
     return kind_of(path).batches(path, known, known if columns is None else list(columns), form)
 
 
-def _watched(batches: Iterator[pa.RecordBatch], path: Path, watch: Watch | None) -> Iterator[pa.RecordBatch]:
-    most = most_at_once()
-    rows = held = 0
+def _watched(batches: Iterator[pa.RecordBatch], path: Path) -> Iterator[pa.RecordBatch]:
+    """``batches``, as long as all of them together fit into half of the free memory."""
+    most, held = most_at_once(), 0
     for batch in batches:
-        rows, held = rows + batch.num_rows, held + batch.nbytes
+        held += batch.nbytes
         if most is not None and held > most:
             raise too_large(path, "when it is read", most)
-        if watch is not None:
-            watch(rows, held)
         yield batch
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -167,10 +167,7 @@ def _torn_row(path: Path, header: Sequence[str], form: Format) -> str:
 
 def _lines_from(path: Path, form: Format, first: int) -> int:
     """How many lines of a text are not empty, from the ``first`` (from 1) on."""
-    with (
-        _unpacked(path) as stream,
-        io.TextIOWrapper(io.BufferedReader(_Readable(stream)), form.codec, errors="replace", newline="") as text,
-    ):
+    with _as_text(path, form) as text:
         return sum(bool(line.strip()) for number, line in enumerate(text, 1) if number >= first)
 
 
@@ -185,10 +182,7 @@ def _records(path: Path, form: Format) -> Iterator[tuple[int, int | None]]:
     no width where a value is too long, as after an unclosed quote.
     """
     before = form.header - 1
-    with (
-        _unpacked(path) as stream,
-        io.TextIOWrapper(io.BufferedReader(_Readable(stream)), form.codec, errors="replace", newline="") as text,
-    ):
+    with _as_text(path, form) as text:
         for _ in range(before):
             text.readline(_BYTES_AT_ONCE)
         reader = csv.reader(_lines(text), delimiter=_separator(path, form))
@@ -209,21 +203,6 @@ def _lines(text: io.TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-class _Readable(io.RawIOBase):
-    """An object with `read`, as Python's text layer needs it."""
-
-    def __init__(self, stream: _Stream) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
 class _Unpacked(io.BufferedIOBase):
     """The text in a .gz file, limited to the memory that was free when it was opened."""
 
@@ -240,6 +219,8 @@ class _Unpacked(io.BufferedIOBase):
         if self._most is not None and self._read > self._most:
             raise too_large(self._path, "when it is unpacked", self._most)
         return data
+
+    read1 = read
 
     def close(self) -> None:
         self._file.close()
@@ -307,6 +288,12 @@ _Stream: TypeAlias = IO[bytes] | _Unpacked | _Recoded | _Ended
 
 def _unpacked(path: Path) -> IO[bytes] | _Unpacked:
     return _Unpacked(path) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+def _as_text(path: Path, form: Format) -> io.TextIOWrapper:
+    """The file's text; characters that are not of its encoding are replaced."""
+    stream: Any = _unpacked(path)  # a stream without a name will do
+    return io.TextIOWrapper(stream, form.codec, errors="replace", newline="")
 
 
 @contextmanager

@@ -27,15 +27,14 @@ def describe_margins(
     return {"confidence": confidence, "statement": statement(confidence) + where, "rule": list(rule(confidence, law))}
 
 
-def statement(confidence: float, *, simultaneous: bool = False) -> str:
-    """The coverage of the intervals, each by itself or all simultaneously."""
-    alone = "Each interval does so by itself, not all of them together."
-    alone = "All of them together do so." if simultaneous else alone
+def statement(confidence: float) -> str:
+    """The coverage of the intervals, each by itself."""
     return (
         "For every unit and every cell or answer with an interval, and at every true count, the interval from lower "
         f"to upper covers the true count with probability {confidence:.6g} at least, up to the approximation of the "
-        f"law of the errors (miss rates within .001 of nominal). {alone} Among units that are selected because their "
-        "numbers are small or large it may cover less often. Of the units whose lower is above 0, up to about "
+        "law of the errors (miss rates within .001 of nominal). Each interval does so by itself, not all of them "
+        "together. Among units that are selected because their numbers are small or large it may cover less often. Of "
+        "the units whose lower is above 0, up to about "
         f"{100.0 * (1.0 - confidence):.6g} % have a true count of 0 (measured, not proven for units whose errors "
         "depend on each other). Margins of units must not be added up; topdown query gives those of sums, "
         "differences and shares."

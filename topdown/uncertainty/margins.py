@@ -1,7 +1,7 @@
 """td.margins(): an interval for every count, from measurements alone, with a stated coverage.
 
 `Margins` are those of the answers to one query at all nodes, measured or not; the cells are the answers to the query
-"detailed". `margins_of` makes them for `margins`, for releases and for studies.
+"detailed". `margins_of` makes those of the cells for releases.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from topdown.uncertainty.intervals import intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws, ColumnLaws
 from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
 from topdown.uncertainty.laws.known_noise import no_margins
-from topdown.uncertainty.margin_words import statement
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query
 
@@ -50,9 +49,8 @@ _OWN = "by the law of its error, which has a number of its own for every unit an
 @dataclass(frozen=True, eq=False)
 class Margins:
     """Intervals of the answers to ``query`` at every node, each (nodes x answers): the least-squares ``estimate``, its
-    standard deviation ``sd``, and ``lower`` and ``upper``, whole numbers, at ``confidence`` each, or together where
-    ``simultaneous``. ``at``: the numbers of the levels that have intervals, None for all; the arrays end with the last
-    of these levels.
+    standard deviation ``sd``, and ``lower`` and ``upper``, whole numbers. ``at``: the numbers of the levels that have
+    intervals, None for all; the arrays end with the last of these levels.
     """
 
     geography: Geography
@@ -61,14 +59,7 @@ class Margins:
     sd: FloatArray = field(repr=False)
     lower: FloatArray = field(repr=False)
     upper: FloatArray = field(repr=False)
-    confidence: float
-    simultaneous: bool = False
     at: Sequence[int] | None = None
-
-    @property
-    def statement(self) -> str:
-        """The coverage of the intervals, in words."""
-        return statement(self.confidence, simultaneous=self.simultaneous)
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -144,12 +135,12 @@ def margins(
     measurements = measurements.kept
     laws, geography = AnswerLaws.of(measurements), measurements.published
     asked = _asked(measurements, [queries] if isinstance(queries, str) else queries)
-    linear, together = least_squares_of(measurements, asked), None
+    linear, together = least_squares_of(measurements, asked), 1
     known = {query: _estimated(laws, linear, query) for query in asked}
     if simultaneous:
         nodes = {level: geography.level_slice(level) for level in geography.levels}
-        together = sum(one.noisy(nodes[level]) for query, one in known.items() for level in asked[query])
-    found = {query: one.margins(geography, confidence, together, release) for query, one in known.items()}
+        together = max(1, sum(one.noisy(nodes[level]) for query, one in known.items() for level in asked[query]))
+    found = {query: one.margins(geography, (1.0 - confidence) / together, release) for query, one in known.items()}
     if len(found) == 1 and all(asked[query] == list(geography.levels) for query in found):
         return to_frame(batch for one in found.values() for batch in one.batches())
     frames = [
@@ -224,21 +215,19 @@ class _Estimated(NamedTuple):
     def margins(
         self,
         geography: Geography,
-        confidence: float,
-        together: int | None = None,
+        alpha: float,
         release: Release | None = None,
         executor: Executor | None = None,
         levels: Sequence[int] | None = None,
     ) -> Margins:
-        """The margins, each at ``confidence``, or so many ``together``; with ``release`` they hold the released counts.
-        ``levels``: the numbers of the levels that get margins, None for all.
+        """The margins, each of which misses with probability ``alpha`` at most; with ``release`` they hold the released
+        counts. ``levels``: the numbers of the levels that get margins, None for all.
         """
-        alpha = (1.0 - confidence) / max(1, together or 1)
         released = None if release is None else lambda nodes: release.answers_of(nodes, self.query)
         bounds = intervals(self.x, self.variance, self.laws, geography.tree, alpha, released, executor, levels)
         of_all = self.variance.strides[-1] == 0  # a view of one number
         sd = np.broadcast_to(np.sqrt(self.variance[:, :1] if of_all else self.variance), self.x.shape)
-        return Margins(geography, self.query, self.x, sd, *bounds, confidence, together is not None, levels)
+        return Margins(geography, self.query, self.x, sd, *bounds, levels)
 
 
 def _estimated(laws: AnswerLaws, linear: Linear, query: Query) -> _Estimated:
@@ -258,25 +247,22 @@ def margins_of(
     measurements: Measurements,
     release: Release | None = None,
     *,
-    query: str = DETAILED,
     confidence: float = 0.9,
-    simultaneous: bool = False,
     linear: Linear | None = None,
     laws: AnswerLaws | None = None,
     executor: Executor | None = None,
     levels: Sequence[int] | None = None,
 ) -> Margins:
-    """The margins of the answers to one ``query``, as arrays. ``linear``: least squares, ``laws``: of its errors, both
+    """The margins of the cells, as arrays. ``linear``: least squares, ``laws``: of its errors, both
     where they are known. ``executor``: threads that may work on it. ``levels``: the numbers of those at which there are
     margins, None for all; ``laws`` may then be of the nodes down to the last of them alone.
     """
     require_confidence(confidence)
     laws, geography = AnswerLaws.of(measurements) if laws is None else laws, measurements.published
     _require_alike(measurements, release)
-    asked = Query.parse(query, measurements.schema)
+    asked = Query.parse(DETAILED, measurements.schema)
     known = _estimated(laws, least_squares_of(measurements, [asked]) if linear is None else linear, asked)
-    together = known.noisy(slice(0, geography.n_nodes)) if simultaneous else None
-    return known.margins(geography, confidence, together, release, executor, levels)
+    return known.margins(geography, 1.0 - confidence, release, executor, levels)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from topdown.analysis.page.page_errors import PageErrors
 from topdown.analysis.stated_numbers import bounded
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, runs
-from topdown.release.answer_files import Bounded, bounds_at, estimated, table_counts
+from topdown.release.answer_files import Bounded, BoundedCounts, table_counts
 from topdown.release.published import PublishedRelease
 from topdown.tables.count_reliability import CLASSES
 from topdown.uncertainty.laws.known_noise import no_margins
@@ -134,7 +134,7 @@ class PageNumbers:
         parent = geography.tree.parent[every]
         names = None if geography.names is None else geography.names.take(every).to_pylist()
         known = 0 if self.errors is None else self.errors.n_levels
-        found = _Found(*map(np.concatenate, zip(*(self._of_level(*one) for one in enumerate(nodes)), strict=True)))
+        found = _joined([self._of_level(*one) for one in enumerate(nodes)])
         return {
             "levels": list(geography.levels[: len(nodes)]),
             "left_out_levels": list(geography.levels[len(nodes) :]),
@@ -152,9 +152,10 @@ class PageNumbers:
             "errors": None if self.errors is None else self.errors.numbers(nodes[:known]),
         }
 
-    def _column(self, table: str, column: Column, found: _Found) -> dict[str, Any]:
+    def _column(self, table: str, column: Column, found: BoundedCounts) -> dict[str, Any]:
         place = self.columns.index(column)
-        counts, more, sd, lower, upper = (one[:, place] for one in found)
+        counts, values, variance, lower, upper = (one[:, place] for one in found)
+        sd = np.sqrt(variance)
         least = sd[(sd > 0) & np.isfinite(sd)].min(initial=np.inf)
         digits = max(_DIGITS - math.floor(math.log10(least)), 0) if np.isfinite(least) else 0
         return {
@@ -163,7 +164,7 @@ class PageNumbers:
             "meaning": column.meaning,
             **({} if self.errors is None else self.errors.form_of(column.query, column.answer)),
             "count": counts.tolist(),
-            "more": _listed(np.asarray(np.round(more, digits), np.float64)),
+            "more": _listed(np.asarray(np.round(values - counts, digits), np.float64)),
             "sd": [None if one is None else float(f"{one:.6g}") for one in _listed(sd)],
             "down": _listed(np.asarray(counts - lower)),
             "up": _listed(np.asarray(upper - counts)),
@@ -176,36 +177,25 @@ class PageNumbers:
             return column.name
         return f"{table}: {column.query.labels(' × ')[column.answer]}"
 
-    def _of_level(self, level: int, here: IntArray) -> _Found:
-        """The numbers at the nodes ``here`` of a ``level``."""
+    def _of_level(self, level: int, here: IntArray) -> BoundedCounts:
+        """The numbers at the nodes ``here`` of a ``level``; without margins everything but the counts is missing."""
         table, release = AnswerTable("page", "page", self.columns), self.found.release
         step = max(1, _NUMBERS_AT_ONCE // max(query.n_answers for query in table.queries))
         known = None if self.errors is None or level >= self.errors.n_levels else self._bounded
         found = []
         for part in runs(slice(int(here[0]), int(here[-1]) + 1), step):
             own = here[(here >= part.start) & (here < part.stop)] - part.start
-            counts = table_counts(table, release, part)
             if known is None:
-                found.append(_Found(counts[own], *(np.full((len(own), len(table.columns)), np.nan) for _ in range(4))))
-                continue
-            values, variance = estimated(table, known.linear, part)
-            ends = bounds_at(part, known.intervals, known.levels, values, variance, counts)
-            with np.errstate(invalid="ignore"):
-                deviation = np.sqrt(known.intervals.laws.settled(variance))
-            found.append(_Found(*(one[own] for one in (counts, values - counts, deviation, *ends))))
-        return _Found(*map(np.concatenate, zip(*found, strict=True)))
+                numbers = BoundedCounts.of_counts(table_counts(table, release, part))
+            else:
+                numbers = known.at(release, part)
+                numbers = numbers._replace(variance=known.intervals.laws.settled(numbers.variance))
+            found.append(BoundedCounts(*(one[own] for one in numbers)))
+        return _joined(found)
 
 
-class _Found(NamedTuple):
-    """The released ``counts``, how much larger the estimates are (``more``), their standard deviations ``sd``, and the
-    ends of the intervals; all (nodes x columns), missing (NaN) where there are no margins.
-    """
-
-    counts: IntArray
-    more: FloatArray
-    sd: FloatArray
-    lower: FloatArray
-    upper: FloatArray
+def _joined(parts: Sequence[BoundedCounts]) -> BoundedCounts:
+    return BoundedCounts(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _listed(values: FloatArray | IntArray) -> list[float | int | None]:

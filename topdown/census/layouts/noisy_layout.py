@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from topdown.census.layouts.redistricting_layout import WIDTHS
 from topdown.errors import DataError, require_known
 from topdown.geography.geography import Geography
 from topdown.wording import listed, shown
@@ -33,9 +34,6 @@ recode.
 
 LEVELS = dict(zip(SPINE, ("US", "State", "County", "Tract", "Block_Group", "Block"), strict=True))
 """The levels of the spine, root first, and their folders' names."""
-
-WIDTHS = dict(zip(SPINE[1:], (2, 5, 11, 12, 15), strict=True))
-"""How many digits the GEOIDs of a level have."""
 
 MECHANISM = "discrete-gaussian"
 """The mechanism of all measurements."""
@@ -136,8 +134,8 @@ def level_folder(level: str) -> str:
 
 
 def partition(part: str) -> str:
-    """The folder of a part of a state, "0" or "1" and the state's two digits."""
-    return f"State={part}"
+    """The folder of a part of a state, "0" or "1" and the state's two digits; "" of the nation, which has none."""
+    return f"State={part}" if part else ""
 
 
 def place(level: str, kind: str, part: str) -> str:

@@ -54,7 +54,7 @@ class Partition:
     files: tuple[Path, ...]
 
     def __str__(self) -> str:
-        return shown_path(self.folder / layout.partition(self.part) if self.part else self.folder)
+        return shown_path(self.folder / layout.partition(self.part))
 
     def own(self) -> dict[str, Any]:
         """The value of `OWN` in the files' metadata, with "levels" in it; empty in files of other programs."""

@@ -7,8 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.config import RunConfig
-from topdown.geography.construction import as_strings, checked_lengths, repeat_down
+from topdown.geography.codes import checked_lengths
 from topdown.geography.geography import DEFAULT_ROOT
+from topdown.geography.labels import as_strings
+from topdown.geography.table import repeat_down
 from topdown.wording import shown
 
 

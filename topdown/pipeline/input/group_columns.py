@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from topdown.config.study_settings import GroupOptions, StudyConfig
 from topdown.errors import ConfigError
-from topdown.geography.construction import as_strings, as_text
 from topdown.geography.geography import Geography
+from topdown.geography.labels import as_strings, as_text
 from topdown.geography.tree import IntArray
 from topdown.pipeline.input.unit_reading import input_table
 from topdown.studies.report.groupings import SIZE_CLASS, SIZE_OF_PLACE, Grouping, Groupings, by_size

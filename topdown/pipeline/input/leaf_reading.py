@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from topdown.confidential.counts import Counts
 from topdown.config import RunConfig
-from topdown.geography.construction import in_one_piece
+from topdown.geography.labels import in_one_piece
 from topdown.machine.progress import Stages
 from topdown.pipeline.input.filling import filled
 from topdown.pipeline.input.unit_reading import (

@@ -13,7 +13,7 @@ from topdown.confidential.counts import Counts
 from topdown.confidential.records import count_records
 from topdown.config import RunConfig
 from topdown.errors import DataError, GeographyError
-from topdown.geography.construction import as_strings, as_text, plain, with_rows
+from topdown.geography.labels import as_strings, as_text, plain, with_rows
 from topdown.machine.progress import Stages
 from topdown.pipeline.input.unit_reading import (
     InputShape,

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from topdown.config.study_settings import RuleOptions, StudyConfig, ThresholdOptions
 from topdown.errors import ConfigError, DataError
-from topdown.geography.construction import as_text
 from topdown.geography.geography import Geography
+from topdown.geography.labels import as_text
 from topdown.geography.tree import FloatArray
 from topdown.studies.decisions.expression_rules import Areas, Rule
 from topdown.studies.decisions.expressions import Expression

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from topdown.confidential.counts import Counts
 from topdown.config import GeographyOptions, RunConfig
 from topdown.errors import ConfigError, DataError, GeographyError, nearest
-from topdown.geography.construction import as_text, code_shown, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
-from topdown.geography.labels import places_among, without_decimals
+from topdown.geography.labels import as_text, code_shown, places_among, with_rows, without_decimals
 from topdown.machine.progress import Stages
 from topdown.pipeline.input.filling import filled
 from topdown.pipeline.memory_needed import require_memory_for_units
