@@ -296,9 +296,13 @@ def test_argument_forms_and_shapes():
         ((1, 1, 2, 1), r"bounds \[2, 1\]"),
         ((1, 1, None, -np.inf), "upper -inf"),
         ((True, 1, 0, 1), "not bool"),
+        (([777, [1]], 1, 0, 10), "location: give a whole number or an array of them"),
+        ((1, 1, [0, [777]], 10), "lower: give a whole number or an array of them"),
+        ((1, 1, 0, [[777], 10]), "upper: give a whole number or an array of them"),
         (([1, 2], 1, [0, 0, 0], 1), "do not broadcast"),
     ],
 )
 def test_refusals(law, arguments, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as raised:
         law(*arguments)
+    assert "777" not in str(raised.value)

@@ -113,6 +113,11 @@ def test_far_places_lose_no_digits() -> None:
 def test_sets_are_read_in_any_order_and_merged() -> None:
     assert whole_pieces([(10, None), (0, 0), [1, 3]]) == ((0, 3), (10, None))
     assert whole_pieces([(-np.inf, 3), (7.0, np.inf), (8, 9)]) == ((None, 3), (7, None))
+    assert whole_pieces([(-(2**53), 2**53)]) == ((-(2**53), 2**53),)
+    for large in (2**53 + 1, 10**400, np.int64(2**60)):
+        for piece in ((0, large), (-large, None)):
+            with pytest.raises(ConfigError, match=r"ends of at most 2\^53"):
+                whole_pieces([piece])
     for wrong in ([], [(3, 2)], [(0.5, 2)], [5], [(None, -np.inf)], [("a", 2)], [(True, 2)], [(0, np.nan)]):
         with pytest.raises(ConfigError):
             whole_pieces(wrong)

@@ -57,6 +57,10 @@ def whole_pieces(pieces: Iterable[Any]) -> tuple[WholePiece, ...]:
             raise ConfigError(
                 f"interval {shown(piece)}: give a pair of whole numbers (low, high), None or inf for no end"
             ) from None
+        if any(abs(end) > LARGEST_WHOLE and abs(end) != np.inf for end in ends):
+            raise ConfigError(
+                f"interval {shown(piece)}: give ends of at most 2^53 in magnitude, None or inf for no end"
+            )
         if not ends[0] <= ends[1] or ends[0] == np.inf or ends[1] == -np.inf:
             raise ConfigError(f"interval {shown(piece)}: give low <= high")
         found.append(ends)
@@ -260,11 +264,13 @@ def _clipped(values: IntArray, piece: WholePiece) -> IntArray:
 
 
 def _whole(end: Any) -> float:
+    """A whole number up to 2^53, an infinity, or for a larger number 2^54."""
     if isinstance(end, float | np.floating) and np.isinf(end):
         return float(end)
     if isinstance(end, bool):
         raise ConfigError("not a number")
     number = exact_fraction(end)
-    if number.denominator != 1 or abs(number) > LARGEST_WHOLE:
+    if number.denominator != 1:
         raise ConfigError("not a whole number")
-    return float(number)
+    beyond = 2.0 * LARGEST_WHOLE
+    return float(number) if abs(number) <= LARGEST_WHOLE else beyond if number > 0 else -beyond
