@@ -243,7 +243,13 @@ class LinkedConfig(DerivationConfig):
                         )
             asked = set[str]()
             for text in self.output.tables:
-                name = LinkedQuery.parse(text, universe).name
+                query = LinkedQuery.parse(text, universe)
+                if query.vacant:
+                    raise ConfigError(
+                        f"output.tables: {shown(text)} has an answer for vacant units, which no table of a release "
+                        "has; leave '+ vacant' out"
+                    )
+                name = query.name
                 if name in asked:
                     raise ConfigError(f"output.tables: {shown(text)} is asked for twice; name it once")
                 asked.add(name)

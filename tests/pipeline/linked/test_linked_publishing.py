@@ -268,6 +268,7 @@ def test_noise_of_both_tables_is_independent(written: Written) -> None:
         (('open = "7+"', 'open = "7+"\nlargest = 12'), "link.members_total.largest is 12, and privacy.units"),
         (("[schemas.persons]", "[schemas.people]"), "unknown table of \\[schemas\\]: 'persons'"),
         (('"households: size"', '"households: sizes"'), "sizes"),
+        (('"households: size"', '"households: size + vacant"'), r"'households: size \+ vacant' has an answer for"),
         (("[schemas.persons]", '[geography.spine]\nlevels = ["tract"]\n[schemas.persons]'), "take it out"),
     ],
 )  # fmt: skip
