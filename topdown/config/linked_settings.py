@@ -312,6 +312,9 @@ class LinkedConfig(DerivationConfig):
         queries = self.privacy.queries.get(name, [DETAILED])
         if not queries:
             raise ConfigError(f"privacy.queries.{name} is empty; name a query, or leave it out")
+        for query in queries:
+            if queries.count(query) > 1:
+                raise PlanError(f"privacy.queries.{name} names {shown(query)} twice; name it once")
 
         def spread(share: Any, where: str) -> dict[str, Fraction]:
             if isinstance(share, Mapping):

@@ -261,6 +261,7 @@ def test_noise_of_both_tables_is_independent(written: Written) -> None:
         (('households = "1/2" }', 'households = "1/3" }'), "privacy.shares add up to 5/6 over both tables"),
         (('"hhispanic * hrace", "detailed"]', '"hhispanic * hrace"]'), "'detailed' of the table 'households' has no"),
         (('persons = "1/2"', 'persons = { block = "1/2" }'), "level 'state': 'detailed' of the table 'persons' has no"),
+        (('"type", "hhispanic', '"size", "hhispanic'), r"privacy\.queries\.households names 'size' twice"),
         (("{ household = 10 }", "{ household = 0 }"), "units: household = 0; give 1 or more"),
         (("{ household = 10 }", '"family"'), "units has 'family'; give \"person\""),
         (("{ household = 10 }]", "{ household = 10 }, { household = 7 }]"), "give \"person\", once, and"),
