@@ -19,6 +19,7 @@ from topdown.config.toml_section import Exact, TomlSection
 from topdown.errors import ConfigError, PlanError, require_known
 from topdown.linked.link_text import facts_of, universe_of
 from topdown.linked.universe import LinkedQuery, Universe
+from topdown.neighbours import MOST_MEMBERS
 from topdown.privacy.budget_numbers import exact_number, positive_number
 from topdown.privacy.linked_units import HOUSEHOLD, PERSON
 from topdown.projection.method import LINKED_METHODS
@@ -134,8 +135,8 @@ class LinkedPrivacy(TomlSection):
     mechanism: Annotated[Literal["discrete-gaussian", "gaussian"], BeforeValidator(_of_squares)] = "discrete-gaussian"
     """The noise."""
     units: list[str | dict[str, StrictInt]] = Field(default=[PERSON])
-    """Who is protected: "person", and { household = 7 } with the number of persons that a household has at most,
-    without which nothing is guaranteed to households."""
+    """Who is protected: "person", and { household = 7 } with the number of persons that a household has at most (up to
+    1,000), without which nothing is guaranteed to households."""
     shares: dict[str, Exact | dict[str, Exact | dict[str, Exact]]]
     """The part of the budget of each table, or of its levels, or of the queries of a level; all add up to 1."""
     queries: dict[str, list[str]] = Field(default_factory=dict)
@@ -166,6 +167,8 @@ class LinkedPrivacy(TomlSection):
             raise ValueError('units: give "person", once, and { household = 7 } once or not at all')
         if self.most is not None and self.most < 1:
             raise ValueError(f"units: household = {self.most}; give 1 or more")
+        if self.most is not None and self.most > MOST_MEMBERS:
+            raise ValueError(f"units: household = {shown(self.most)}; give at most {MOST_MEMBERS:,}")
         return self
 
     @property

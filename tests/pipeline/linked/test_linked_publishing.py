@@ -263,6 +263,8 @@ def test_noise_of_both_tables_is_independent(written: Written) -> None:
         (('persons = "1/2"', 'persons = { block = "1/2" }'), "level 'state': 'detailed' of the table 'persons' has no"),
         (('"type", "hhispanic', '"size", "hhispanic'), r"privacy\.queries\.households names 'size' twice"),
         (("{ household = 10 }", "{ household = 0 }"), "units: household = 0; give 1 or more"),
+        (("{ household = 10 }", "{ household = 1001 }"), "units: household = 1001; give at most 1,000"),
+        (("{ household = 10 }", f"{{ household = {10**20} }}"), "units: household = 1000.*; give at most 1,000"),
         (("{ household = 10 }", '"family"'), "units has 'family'; give \"person\""),
         (("{ household = 10 }]", "{ household = 10 }, { household = 7 }]"), "give \"person\", once, and"),
         (("{ household = 10 }]", "]"), "'7\\+' is open, and how many one may have at most is not stated"),
