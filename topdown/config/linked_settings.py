@@ -89,7 +89,7 @@ class LinkedInput(TomlSection):
     """The column that identifies the unit of the lowest level, in all of the tables; with geography.levels it is the
     last of these."""
     household: str = "household"
-    """The column of the household's key; empty for persons in facilities."""
+    """The column of the household's key, text or whole numbers; empty for persons in facilities."""
     count: str | None = None
     """The column of counts, where rows = "long"; without, each row is one."""
     units: str | None = None
