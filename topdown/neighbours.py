@@ -12,6 +12,10 @@ COUNTS_MOVED: Mapping[str, int] = {"add-remove": 1, "substitute": 2}
 L2 sensitivity.
 """
 
+MOST_MEMBERS = 1_000
+"""How many persons a household, or another group whose records are protected together, has at most: what such a group
+is guaranteed is said for every number of persons up to the largest, and costs its square."""
+
 IN_WORDS: Mapping[str, str] = {
     "add-remove": "one is the other with the record of one {unit} added or removed",
     "substitute": "they have the same number of records and differ in the record of one {unit}",

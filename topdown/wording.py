@@ -60,7 +60,10 @@ def shown(value: object, most: int = LONGEST_PIECE) -> str:
         return repr(value) if len(value) <= most else repr(value[:most]) + "..."
     if isinstance(value, int) and value.bit_length() > 3 * most:
         return f"a whole number of {value.bit_length():,} bits"
-    text = escaped(repr(value))
+    try:
+        text = escaped(repr(value))
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return f"a {type(value).__name__} that is too long to be written"
     return text if len(text) <= most else text[:most] + "..."
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -100,6 +101,103 @@ def test_files_are_read_as_frames_are(counts: LinkedCounts, geography: td.Geogra
     again = count_linked_records(UNIVERSE, geography, *paths)
     for one, other in zip(again.held, counts.held, strict=True):
         assert np.array_equal(one, other)
+
+
+def numbered(tables: Tables, first: int = 1) -> Tables:
+    """The tables with whole numbers as keys, missing (0) for persons in facilities."""
+    number = {key: first + k for k, key in enumerate(tables.households["household"])}
+    households = tables.households.assign(household=tables.households["household"].map(number))
+    return tables._replace(
+        households=households, persons=tables.persons.assign(household=tables.persons["household"].map(number))
+    )
+
+
+def same(counts: LinkedCounts, geography: td.Geography, *given: object) -> bool:
+    again = count_linked_records(UNIVERSE, geography, *given)
+    return all(np.array_equal(one, other) for one, other in zip(again.held, counts.held, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["Int64", "int64 and missing as float", "UInt32", "float32", "text in one table"])
+def test_keys_may_be_whole_numbers(
+    kind: str, counts: LinkedCounts, tables: Tables, geography: td.Geography, tmp_path: Path
+) -> None:
+    given = numbered(tables)
+    assert given.persons["household"].dtype == float  # pandas makes them so, since facilities have none
+    if kind == "text in one table":
+        given.households["household"] = given.households["household"].astype(str)
+    elif not kind.endswith("as float"):
+        for table in (given.households, given.persons):
+            table["household"] = table["household"].astype(kind)
+    assert same(counts, geography, *given)
+    paths = [tmp_path / f"{name}.parquet" for name in ("households", "persons")]
+    for table, path in zip(given, paths, strict=False):
+        table.to_parquet(path, index=False)
+    assert same(counts, geography, *paths, given.blocks)
+
+
+def test_keys_of_csv_that_pandas_wrote_as_decimals(
+    counts: LinkedCounts, tables: Tables, geography: td.Geography, tmp_path: Path
+) -> None:
+    given, paths = numbered(tables), [tmp_path / f"{name}.csv" for name in ("households", "persons")]
+    for table, path in zip(given, paths, strict=False):
+        table.to_csv(path, index=False)
+    assert ".0" in paths[1].read_text(encoding="utf-8")
+    assert same(counts, geography, *paths, given.blocks)
+    # Households that are called so themselves have these keys.
+    given.households.assign(household=given.households["household"].astype(float)).to_csv(paths[0], index=False)
+    assert same(counts, geography, *paths, given.blocks)
+
+
+@pytest.mark.parametrize("written", ["decimals", "numbers"])
+def test_keys_of_two_households_never_become_one(
+    written: str, tables: Tables, geography: td.Geography, tmp_path: Path
+) -> None:
+    given = numbered(tables)
+    text = given.households["household"].astype(str)
+    text.iloc[1] = "01"  # of the persons of both, a table of numbers says 1
+    households = given.households.assign(household=text)
+    persons = given.persons.assign(household=given.persons["household"].replace(2, 1))
+    if written == "decimals":
+        for name, table in (("households", households), ("persons", persons)):
+            table.to_csv(tmp_path / f"{name}.csv", index=False)
+        households, persons = tmp_path / "households.csv", tmp_path / "persons.csv"
+    with pytest.raises(CountsError, match="keys are numbers, and two of the table of households differ in leading"):
+        count_linked_records(UNIVERSE, geography, households, persons, given.blocks)
+
+
+@pytest.mark.parametrize(("first", "kind"), [(2**53 - 5, float), (2**24 - 5, "float32")])
+def test_numbers_that_may_stand_for_two_keys_are_refused(
+    first: int, kind: type | str, tables: Tables, geography: td.Geography
+) -> None:
+    given = numbered(tables, first)
+    for name in ("households", "persons"):
+        frame = getattr(given, name)
+        said = rf"row \d+ of {name}: the key in column 'household' is a number with decimals, or one so large"
+        changed = given._replace(**{name: frame.assign(household=frame["household"].astype(kind))})
+        with pytest.raises(CountsError, match=said) as raised:
+            count_linked_records(UNIVERSE, geography, *changed)
+        assert str(first)[:6] not in str(raised.value)
+
+
+def test_long_keys_of_csv_are_no_decimals(tables: Tables, geography: td.Geography, tmp_path: Path) -> None:
+    given = numbered(tables, 2**53)
+    text = given.persons["household"].map(lambda key: "" if np.isnan(key) else f"{key:.1f}")
+    with pytest.raises(CountsError, match="a key that is not in the table of households"):
+        count_linked_records(
+            UNIVERSE,
+            geography,
+            given.households.assign(household=given.households["household"].astype(str)),
+            given.persons.assign(household=text),
+            given.blocks,
+        )
+
+
+def test_keys_with_lost_zeros_are_said_to_be_numbers(tables: Tables, geography: td.Geography) -> None:
+    given = numbered(tables)
+    households = given.households.assign(household=given.households["household"].map("{:05}".format))
+    said = "persons: a key that is not in the table of households; keys are numbers in one table and text in the other"
+    with pytest.raises(CountsError, match=said):
+        count_linked_records(UNIVERSE, geography, households, given.persons, given.blocks)
 
 
 def test_long_tables_are_counted_as_records_are(counts: LinkedCounts, tables: Tables, geography: td.Geography) -> None:

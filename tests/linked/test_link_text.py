@@ -126,6 +126,8 @@ def total(**changes: Any) -> dict[str, Any]:
         (total(largest=None), "'7\\+' is open, and how many one may have at most is not stated; state it"),
         (total(largest=6), "at most 6 is below the open category '7\\+'"),
         (total(largest=5), "category '6' of 'size' has up to 6, and at most 5 is stated; state 6 at least"),
+        (total(largest=10**20), "link.members_total.largest is 1000.*; give at most 1,000"),
+        (members(per={"type in [married*]": [0, 10**20]}), "members .*: 1000.*; give at most 1,000"),
         (total(largest="many"), "link.members_total.largest is 'many'; give a whole number"),
         (link(householder={"persons": "relationship = householder", "same": 3}), "link.householder.same: give pairs"),
         (link(householder={"persons": "relationship = householder", "same": {}}), "'age' of persons must be said once"),

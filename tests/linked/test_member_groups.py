@@ -115,5 +115,10 @@ def test_what_does_not_fit_is_refused(total: MembersTotal, groups: int, message:
 def test_numbers_of_members_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match="2 to 1 members"):
         MembersTotal("size", (2,), (1,))
+    MembersTotal("size", (2,), (1000,))
+    with pytest.raises(ConfigError, match="category 1: 1001 members; give at most 1,000"):
+        MembersTotal("size", (2,), (1001,))
+    with pytest.raises(ConfigError, match="'child': 100000000000000000000; give at most 1,000"):
+        MemberGroup("child", ((),), (((), 10**20, None),))
     with pytest.raises(ConfigError, match="'spouse': 2 to 1"):
         MemberGroup("spouse", ((),), (((), 2, 1),))

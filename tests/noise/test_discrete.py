@@ -596,6 +596,9 @@ def test_shapes_sources_and_repeatability() -> None:
     for size in (-1, 1.5, "3", None):
         with pytest.raises(ConfigError, match="size"):
             law.sample(size, SecureSource())  # type: ignore[arg-type]
+    for size in (2**62, (2**40, 2**40), (0, 2**62), (10**5000,)):
+        with pytest.raises(ConfigError, match="more draws than an array can have"):
+            law.sample(size, SecureSource())
     with pytest.raises(ConfigError, match="source"):
         law.sample(3, 7)  # type: ignore[arg-type]
 

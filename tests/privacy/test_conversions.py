@@ -207,6 +207,33 @@ def test_groups() -> None:
     assert group_delta(500.0, 1e-6, 10) == 1.0
 
 
+def test_groups_beyond_the_range_of_doubles() -> None:
+    for epsilon in (0, 1e-300, 1):
+        assert group_delta(epsilon, 1e-300, 10**400) == 1.0
+    assert group_delta(0, 1e-320, 10**310) == pytest.approx(1e-10, rel=1e-3)  # 1e-320 has 11 bits
+    assert group_epsilon(1.0, 10**400) == group_rho(1.0, 10**200) == math.inf
+    assert group_epsilon(Fraction(1), 10**400) == 10**400
+    assert group_delta(9000, 1e-30, 1) == pytest.approx(1e-30, rel=1e-12)
+    assert group_delta(1e-20, 1e-30, 10**20) == pytest.approx(1e-10 * math.expm1(1), rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [1e-145, 1e-100, 1e-30, 1e-10, 1e10, 1e100, 1e300])
+@pytest.mark.parametrize("delta", [1e-300, 1e-200, 1e-10, 0.5])
+def test_conversions_of_extreme_budgets(epsilon: float, delta: float) -> None:
+    rho = conservative_rho(epsilon, delta)
+    assert zcdp_to_epsilon(float(rho), delta) <= epsilon
+    assert zcdp_to_epsilon(float(rho) * (1 + 1e-9), delta) > epsilon
+    # The optimum over all orders, by bisection in 400 digits.
+    with mpmath.workdps(400):
+        exact, log_inverse = mpmath.mpf(rho.numerator) / rho.denominator, -mpmath.log(mpmath.mpf(delta))
+        low, high = mpmath.mpf(10) ** -400, mpmath.mpf(10) ** 400
+        for _ in range(100):
+            t = mpmath.sqrt(low * high)
+            low, high = (t, high) if exact * t * t + mpmath.log1p(t) < log_inverse else (low, t)
+        true = exact * (1 + 2 * t) - mpmath.log1p(1 / t)
+        assert abs(true - epsilon) <= 1e-9 * (epsilon + 1 / t)  # doubles leave no more of a difference of 1/t
+
+
 def test_zero_budget() -> None:
     assert zcdp_to_epsilon(0, 1e-10) == 0
     assert zcdp_to_epsilon(0, 1e-10, "bun-steinke") == 0
@@ -236,6 +263,13 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: pure_to_zcdp(-0.1), "epsilon is -0.1"),
     (lambda: group_epsilon(1.0, 0), "0 units"),
     (lambda: group_rho(1.0, 1.5), "1.5 units"),  # type: ignore[arg-type]
+    (lambda: group_rho(1.0, math.inf), "inf units"),  # type: ignore[arg-type]
+    (lambda: group_delta(1.0, 1e-6, "a"), "a units"),  # type: ignore[arg-type]
+    (lambda: group_delta(1.0, 10**400, 2), "delta is a whole number of"),
+    (lambda: group_delta(1.0, None, 2), "delta is None"),  # type: ignore[arg-type]
+    (lambda: conservative_rho(1e-300, 1e-300), "epsilon 1e-300 rho is below 1e-290"),
+    (lambda: conservative_rho(1e-200, 1e-300), "epsilon 1e-200 rho is below 1e-290"),
+    (lambda: epsilon_to_zcdp(1e-152, 1e-300), "rho is below 1e-290"),
 ]
 
 

@@ -331,6 +331,13 @@ def test_a_largest_household_is_a_whole_number(most: object) -> None:
         LinkedGuarantee(RHO, RHO, most=most)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("most", [1001, 10**9, 10**20, 10**400])
+def test_a_largest_household_has_at_most_1000_persons(most: int) -> None:
+    with pytest.raises(BudgetError, match="guarantees are stated for households of at most 1,000 persons"):
+        LinkedGuarantee(RHO, RHO, most=most)
+    assert len(LinkedGuarantee(RHO, RHO, most=1000).profile()) == 1000
+
+
 def test_names_that_are_not_known() -> None:
     found = LinkedGuarantee(RHO, RHO, most=2)
     with pytest.raises(BudgetError, match="unknown unit 'family'"):

@@ -193,8 +193,23 @@ def test_a_sum_without_a_bound_has_an_infinite_sensitivity(
         (lambda: s.pooled_variance_sensitivity([], 0, 1, neighbours="substitute"), "must be 1 or more"),
         (lambda: s.pooled_covariance_sensitivity([3, 3], (0, 1), (0, 1), form="exakt"), "form 'exakt'"),
         (lambda: s.histogram_sensitivity(norm=3), "norm 3"),
+        (lambda: s.sum_sensitivity(0, 10**400), r"bounds \[0, a whole number of .* bits\]: give finite"),
+        (lambda: s.sum_sensitivity(None, 1), r"bounds \[None, 1\]: give finite"),
+        (lambda: s.mean_sensitivity(10, None, 1), r"bounds \[None, 1\]: give finite"),
+        (lambda: s.mean_sensitivity(10, 0, [1]), "give finite"),
+        (lambda: s.mean_sensitivity(10**400, 0, 1), "n a whole number of .* bits: give at most 1e150"),
+        (lambda: s.variance_sensitivity(10**400, 0, 1), "at most 1e150"),
+        (lambda: s.covariance_sensitivity(10**200, (0, 1), (0, 1), ddof=0), "at most 1e150"),
+        (lambda: s.pooled_variance_sensitivity([10**400, 3], 0, 1), "at most 1e150"),
+        (lambda: s.largest_variance(10**400, 0, 1), "at most 1e150"),
     ],
 )
 def test_refusals(call, message):
     with pytest.raises(ConfigError, match=message):
         call()
+
+
+def test_squares_of_wide_bounds_are_infinite():
+    assert s.largest_variance(10, 0, 1e200) == s.variance_sensitivity(10, 0, 1e200) == math.inf
+    assert s.pooled_variance_sensitivity([10, 10], 0, 1e200) == math.inf
+    assert s.variance_sensitivity(10**150, 0, 1, ddof=0) == pytest.approx(1e-150)

@@ -300,12 +300,24 @@ def test_bounds_of_one_point():
         ((0.0, 1.0, np.inf, None), "lower inf"),
         ((0.0, 1.0, None, -np.inf), "upper -inf"),
         ((0.0, 1.0, 0, "x"), "upper 'x'"),
+        ((0.0, 1.0, 0, 10**400), "upper 1000"),
+        (([777.0, [1.0]], 1.0, 0, 1), "location: give a real number"),
         (([0.0, 1.0], [1.0, 1.0, 1.0], 0, 1), "do not broadcast"),
     ],
 )
 def test_refusals_name_the_value(law, arguments, message):
     with pytest.raises(ConfigError, match=message):
         law(*arguments)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_location_that_is_no_number_is_nowhere_in_the_error(law):
+    for location in ("SECRET777", ["SECRET777", 1.0], [777, [1]]):
+        with pytest.raises(ConfigError, match="location: give a real number") as raised:
+            law(location, 1.0, 0, 1)
+        assert raised.value.__context__ is None
+    with pytest.raises(ConfigError, match="probability 'a'"):
+        law(0.0, 1.0, 0, 1).ppf("a")
 
 
 @pytest.mark.parametrize("law", LAWS)

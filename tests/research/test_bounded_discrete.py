@@ -67,6 +67,56 @@ def test_probabilities_and_moments_from_the_definition(law, scale, low, high):
             assert np.all(np.asarray(noise.pmf([low - 1, high + 1, low + 0.5])) == 0)
 
 
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("centre", [2**53, -(2**53) - 1, 2**59 + 1, 2**60 - 40])
+@pytest.mark.parametrize("scale", [0.7, 3, 1e6])
+def test_laws_far_from_0_are_exact_too(law, centre, scale):
+    with mp.workdps(60):
+        for s, low, high in itertools.product((0, 1, 5, -9, 30), (0, -2, 3), (3, 7)):
+            noise = law(centre + s, scale, centre + low, centre + high)
+            exact = masses(law, s, scale, low, high)
+            numbers = range(low, high + 1)
+            bias = mp.fsum(m * (i - s) for m, i in zip(exact, numbers, strict=True))
+            mse = mp.fsum(m * (i - s) ** 2 for m, i in zip(exact, numbers, strict=True))
+            assert noise.bias == pytest.approx(float(bias), rel=1e-11, abs=1e-15)
+            assert noise.mse == pytest.approx(float(mse), rel=1e-11)
+            assert noise.variance == pytest.approx(float(mse - bias**2), rel=1e-10, abs=1e-15)
+            assert noise.mean == pytest.approx(centre + s + float(bias), rel=1e-15)
+            for number, mass in enumerate(exact):
+                k = centre + low + number
+                assert noise.pmf(k) == pytest.approx(float(mass), rel=1e-12)
+                assert noise.cdf(np.int64(k)) == pytest.approx(float(mp.fsum(exact[: number + 1])), rel=1e-11)
+                assert noise.sf([k]) == pytest.approx(float(mp.fsum(exact[number + 1 :])), rel=1e-11, abs=1e-15)
+            assert noise.pmf(np.array([centre + low - 1, centre + high + 1])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_far_bounds_that_differ_by_1_are_not_equally_far(law):
+    noise = law(0, 2**52, -(2**59), 2**59 + 1)
+    mirrored = law(0, 2**52, -(2**59) - 1, 2**59)
+    one_side = law(2**59, 2**52, 0, 2**60 - 1)
+    assert 0 < noise.bias == -mirrored.bias == -one_side.bias
+
+
+def test_tails_beyond_all_bounds_that_can_be_given():
+    for law in LAWS:
+        noise = law(0, 2**52)
+        with mp.workdps(30):
+            tail = float(mp.exp(-mp.mpf(2.5 * 2**60) / 2**52) / (1 + mp.exp(-(mp.mpf(2) ** -52))))
+        assert noise.sf(2.5 * 2**60) == pytest.approx(tail, rel=1e-10)
+        assert noise.cdf(-2.5 * 2**60) == pytest.approx(tail, rel=1e-10)
+
+
+def test_numbers_beyond_all_bounds_and_no_numbers():
+    far = [-np.inf, np.inf, 1e300, np.nan]
+    for law in LAWS:
+        for noise in (law(2**60, 2**52), law(-(2**60), 2**52, -(2**60)), law(3, 2, 0, 9)):
+            assert noise.pmf(far).tolist() == [0, 0, 0, 0]
+            np.testing.assert_array_equal(noise.cdf(far), [0, 1, 1, np.nan])
+            np.testing.assert_array_equal(noise.sf(far), [1, 0, 0, np.nan])
+            assert noise.cdf(np.uint64(2**64 - 1)) == 1 == noise.sf(np.int64(-(2**63)))
+
+
 @pytest.mark.parametrize("scale", [0.3, 5.0, 2000.0])
 def test_half_lines_are_the_limit_of_far_bounds_and_no_bounds_the_plain_law(scale):
     far = int(60 * scale) + 100
@@ -246,9 +296,13 @@ def test_argument_forms_and_shapes():
         ((1, 1, 2, 1), r"bounds \[2, 1\]"),
         ((1, 1, None, -np.inf), "upper -inf"),
         ((True, 1, 0, 1), "not bool"),
+        (([777, [1]], 1, 0, 10), "location: give a whole number or an array of them"),
+        ((1, 1, [0, [777]], 10), "lower: give a whole number or an array of them"),
+        ((1, 1, 0, [[777], 10]), "upper: give a whole number or an array of them"),
         (([1, 2], 1, [0, 0, 0], 1), "do not broadcast"),
     ],
 )
 def test_refusals(law, arguments, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as raised:
         law(*arguments)
+    assert "777" not in str(raised.value)

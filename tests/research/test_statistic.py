@@ -140,6 +140,34 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["SECRET777", 1, 2],
+        {"SECRET777": 1},
+        [1, 777 + 1j, 2],
+        np.array([1, 777 + 1j, 2]),
+        [[777, 1], [777], [1]],
+        [777 * 10**400, 1, 2],
+        [{"SECRET777": 1}, 1, 2],
+        [],
+    ],
+)
+def test_what_is_no_number_is_refused_and_nowhere_in_the_error(values: Any) -> None:
+    with pytest.raises(CountsError) as raised:
+        td.measure_statistic(values, plan(records=3), td.SeededSource(1))
+    assert "777" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
+
+
+def test_infinite_values_are_clipped_as_all_beyond_the_bounds_are() -> None:
+    infinite, beyond = (
+        td.measure_statistic([value, 1.0, -value], plan(records=3), td.SeededSource(1)) for value in (math.inf, 9.0)
+    )
+    assert infinite == beyond
+
+
 def test_through_the_command_and_the_ledger(table: Path, tmp_path: Path, topdown: Command) -> None:
     Ledger(tmp_path / "ledger.db").open_account("people", 1, neighbours="substitute")
     common = ["--ledger", tmp_path / "ledger.db", "--dataset", "people"]

@@ -41,6 +41,18 @@ def test_probabilities_moments_and_sums(pieces: Any, scale: Fraction) -> None:
     assert not np.asarray(law.pmf(gaps[:, None])).any()
 
 
+@pytest.mark.parametrize("origin", [0, 2**53 - 20])
+@pytest.mark.parametrize("away", [10**6, 10**9, 2**59])
+def test_moments_of_a_location_far_from_the_set(origin: int, away: int) -> None:
+    pieces = [(origin, origin), (origin + 10, origin + 12)]
+    near, far = (NormalizedDiscreteLaplace(place, 1, pieces) for place in (origin, origin - away))
+    small = NormalizedDiscreteLaplace(0, 1, [(0, 0), (10, 12)])
+    assert far.variance == near.variance == pytest.approx(small.variance, rel=1e-12)
+    assert near.bias == pytest.approx(small.bias, rel=1e-12)
+    assert far.bias == pytest.approx(away + float(small.bias), rel=1e-15)
+    assert far.mean == near.mean
+
+
 @pytest.mark.parametrize("pieces", SETS)
 def test_draws_have_the_law_and_not_one_of_another_scale(pieces: Any) -> None:
     for place in (0, 8, 21):
@@ -101,6 +113,11 @@ def test_far_places_lose_no_digits() -> None:
 def test_sets_are_read_in_any_order_and_merged() -> None:
     assert whole_pieces([(10, None), (0, 0), [1, 3]]) == ((0, 3), (10, None))
     assert whole_pieces([(-np.inf, 3), (7.0, np.inf), (8, 9)]) == ((None, 3), (7, None))
+    assert whole_pieces([(-(2**53), 2**53)]) == ((-(2**53), 2**53),)
+    for large in (2**53 + 1, 10**400, np.int64(2**60)):
+        for piece in ((0, large), (-large, None)):
+            with pytest.raises(ConfigError, match=r"ends of at most 2\^53"):
+                whole_pieces([piece])
     for wrong in ([], [(3, 2)], [(0.5, 2)], [5], [(None, -np.inf)], [("a", 2)], [(True, 2)], [(0, np.nan)]):
         with pytest.raises(ConfigError):
             whole_pieces(wrong)

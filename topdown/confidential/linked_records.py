@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from topdown.confidential.linked_counts import LinkedCounts, refuse_at, require_
 from topdown.confidential.records import batches_of_frame, cells_of_rows, nodes_of_rows
 from topdown.errors import ROW, ConfigError, CountsError, GeographyError
 from topdown.geography.geography import Geography
-from topdown.geography.labels import as_strings, column
+from topdown.geography.labels import as_strings, column, without_decimals
 from topdown.geography.tree import IntArray
 from topdown.linked.record_faults import LinkedRows, is_householder, record_faults
 from topdown.linked.universe import PublicFigures, Universe
@@ -95,7 +95,7 @@ def count_linked_records(
     with _rows_of(universe.names[0], columns):
         table = columns.read(households, universe.names[0], universe.households, [columns.household, *columns.geoid])
         key = _keys(table, columns.household)
-        _require_each_once(key)
+        _require_each_once(key.text)
         leaf, cell = _located(table, universe.households, geography, columns)
     with _rows_of(universe.names[1], columns):
         table = columns.read(persons, universe.names[1], universe.persons, [columns.household, *columns.geoid])
@@ -273,14 +273,42 @@ def _located(
     return nodes - geography.tree.leaves.start, cells_of_rows(table, schema)
 
 
-def _keys(table: pa.Table, name: str, *, some_missing: bool = False) -> pa.Array:
-    """The keys of households as text, null where there is none."""
-    text = as_strings(column(table, name), f"column {shown(name)}")
+class _Keys(NamedTuple):
+    """Keys of households as ``text``, null where there is none, and whether they are given as ``numbers``."""
+
+    text: pa.Array
+    numbers: bool
+
+
+def _keys(table: pa.Table, name: str, *, some_missing: bool = False) -> _Keys:
+    """The keys of households: texts, or whole numbers."""
+    given = column(table, name)
+    numbers = pa.types.is_integer(given.type) or pa.types.is_floating(given.type)
+    if pa.types.is_floating(given.type):
+        given = _whole_keys(given, name)
+    text = as_strings(given, f"column {shown(name)}", allow_integers=True)
     text = pc.if_else(pc.equal(pc.utf8_trim_whitespace(text), ""), pa.scalar(None, text.type), text)
     if text.null_count and not some_missing:
         row = int(np.flatnonzero(np.asarray(pc.is_null(text)))[0])
         raise CountsError(f"{ROW}: the key in column {shown(name)} is missing; give every one its own", row=row)
-    return text
+    return _Keys(text, numbers)
+
+
+def _whole_keys(given: pa.ChunkedArray, name: str) -> pa.Array:
+    """Keys that are whole numbers in a column of floats, as those are that lack some; null where there is none."""
+    values = np.asarray(given.to_numpy())
+    missing = np.isnan(values)
+    # Of larger numbers two different ones may be one float.
+    exact = np.abs(values) < 2.0 ** (np.finfo(values.dtype).nmant + 1)
+    wrong = ~missing & ~(exact & (values == np.floor(values)))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise CountsError(
+            f"{ROW}: the key in column {shown(name)} is a number with decimals, or one so large that it may stand for "
+            "several; write keys as text or as whole numbers, in both tables",
+            row=row,
+        )
+    return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing)
 
 
 def _require_each_once(key: pa.Array) -> None:
@@ -291,14 +319,34 @@ def _require_each_once(key: pa.Array) -> None:
         raise CountsError(f"{ROW}: a second one with the same key; give every one a key of its own", row=row)
 
 
-def _households_of(own: pa.Array, key: pa.Array, universe: Universe) -> IntArray:
-    """The row of every person's household, -1 in none. Raises `CountsError` for a key that no household has."""
-    found = np.asarray(pc.fill_null(pc.index_in(own, value_set=key), -1), np.int64)
-    lost = (found < 0) & np.asarray(pc.is_valid(own))
+def _households_of(own: _Keys, key: _Keys, universe: Universe) -> IntArray:
+    """The row of every person's household, -1 in none. Raises `CountsError` for a key that no household has, and for
+    numbers that could be those of two households."""
+    own, households = _as_numbers(own, key.text), universe.names[0]
+    if own.numbers and not key.numbers:
+        bare = pc.replace_substring_regex(key.text, r"^0+([0-9])", r"\1")
+        if len(bare.unique()) < len(bare):
+            raise CountsError(
+                f"keys are numbers, and two of the table of {households} differ in leading zeros alone; write them as "
+                "text in both tables"
+            )
+    found = np.asarray(pc.fill_null(pc.index_in(own.text, value_set=key.text), -1), np.int64)
+    lost = (found < 0) & np.asarray(pc.is_valid(own.text))
     if lost.any():
         row = int(np.flatnonzero(lost)[0])
-        raise CountsError(
-            f"{ROW}: a key that is not in the table of {universe.names[0]}; add it there, or leave the key empty",
-            row=row,
-        )
+        remedy = "add it there, or leave the key empty"
+        if own.numbers != key.numbers:
+            remedy = "keys are numbers in one table and text in the other: write them alike"
+        raise CountsError(f"{ROW}: a key that is not in the table of {households}; {remedy}", row=row)
     return found
+
+
+def _as_numbers(own: _Keys, key: pa.Array) -> _Keys:
+    """Keys of persons without ".0", if all have it and no ``key`` of a household does: so programs write whole numbers
+    in a column that lacks some. Of up to 15 digits, since two longer ones may have become one."""
+    written = own.text.drop_null()
+    if own.numbers or not len(written) or not pc.all(pc.match_substring_regex(written, r"^[0-9]{1,15}\.0$")).as_py():
+        return own
+    if pc.any(pc.ends_with(key, ".0")).as_py():
+        return own
+    return _Keys(without_decimals(own.text), True)

@@ -19,6 +19,7 @@ from topdown.config.toml_section import Exact, TomlSection
 from topdown.errors import ConfigError, PlanError, require_known
 from topdown.linked.link_text import facts_of, universe_of
 from topdown.linked.universe import LinkedQuery, Universe
+from topdown.neighbours import MOST_MEMBERS
 from topdown.privacy.budget_numbers import exact_number, positive_number
 from topdown.privacy.linked_units import HOUSEHOLD, PERSON
 from topdown.projection.method import LINKED_METHODS
@@ -88,7 +89,7 @@ class LinkedInput(TomlSection):
     """The column that identifies the unit of the lowest level, in all of the tables; with geography.levels it is the
     last of these."""
     household: str = "household"
-    """The column of the household's key; empty for persons in facilities."""
+    """The column of the household's key, text or whole numbers; empty for persons in facilities."""
     count: str | None = None
     """The column of counts, where rows = "long"; without, each row is one."""
     units: str | None = None
@@ -134,8 +135,8 @@ class LinkedPrivacy(TomlSection):
     mechanism: Annotated[Literal["discrete-gaussian", "gaussian"], BeforeValidator(_of_squares)] = "discrete-gaussian"
     """The noise."""
     units: list[str | dict[str, StrictInt]] = Field(default=[PERSON])
-    """Who is protected: "person", and { household = 7 } with the number of persons that a household has at most,
-    without which nothing is guaranteed to households."""
+    """Who is protected: "person", and { household = 7 } with the number of persons that a household has at most (up to
+    1,000), without which nothing is guaranteed to households."""
     shares: dict[str, Exact | dict[str, Exact | dict[str, Exact]]]
     """The part of the budget of each table, or of its levels, or of the queries of a level; all add up to 1."""
     queries: dict[str, list[str]] = Field(default_factory=dict)
@@ -166,6 +167,8 @@ class LinkedPrivacy(TomlSection):
             raise ValueError('units: give "person", once, and { household = 7 } once or not at all')
         if self.most is not None and self.most < 1:
             raise ValueError(f"units: household = {self.most}; give 1 or more")
+        if self.most is not None and self.most > MOST_MEMBERS:
+            raise ValueError(f"units: household = {shown(self.most)}; give at most {MOST_MEMBERS:,}")
         return self
 
     @property
@@ -243,7 +246,13 @@ class LinkedConfig(DerivationConfig):
                         )
             asked = set[str]()
             for text in self.output.tables:
-                name = LinkedQuery.parse(text, universe).name
+                query = LinkedQuery.parse(text, universe)
+                if query.vacant:
+                    raise ConfigError(
+                        f"output.tables: {shown(text)} has an answer for vacant units, which no table of a release "
+                        "has; leave '+ vacant' out"
+                    )
+                name = query.name
                 if name in asked:
                     raise ConfigError(f"output.tables: {shown(text)} is asked for twice; name it once")
                 asked.add(name)
@@ -306,6 +315,9 @@ class LinkedConfig(DerivationConfig):
         queries = self.privacy.queries.get(name, [DETAILED])
         if not queries:
             raise ConfigError(f"privacy.queries.{name} is empty; name a query, or leave it out")
+        for query in queries:
+            if queries.count(query) > 1:
+                raise PlanError(f"privacy.queries.{name} names {shown(query)} twice; name it once")
 
         def spread(share: Any, where: str) -> dict[str, Fraction]:
             if isinstance(share, Mapping):

@@ -12,6 +12,7 @@ from topdown.errors import ConfigError, require_known
 from topdown.linked.impossible import PersonFacts
 from topdown.linked.member_groups import MemberGroup, MembersTotal
 from topdown.linked.universe import Facility, Householder, Universe
+from topdown.neighbours import MOST_MEMBERS
 from topdown.wording import passes_as_name, shown
 from topdown.workload.schema import Attribute, Schema, Zero
 
@@ -232,6 +233,8 @@ def _members_total(given: Any, households: Schema, has_householder: bool, larges
     own = given.get("largest", largest)
     if own is not None and (not _is_number(own) or own < 1):
         raise ConfigError(f"{where}.largest is {shown(own)}; give a whole number of 1 or more")
+    if own is not None and own > MOST_MEMBERS:
+        raise ConfigError(f"{where}.largest is {shown(own)}; give at most {MOST_MEMBERS:,}")
     opened = given.get("open")
     if opened is not None:
         require_known(opened, attribute.categories, f"category of {shown(attribute.name)} in {where}.open:")

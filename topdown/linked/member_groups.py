@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, IntArray
+from topdown.neighbours import MOST_MEMBERS
 from topdown.wording import shown
 from topdown.workload import Schema
 from topdown.workload.schema import Zero
@@ -45,8 +46,8 @@ class MembersTotal:
     Args:
         attribute: its name, such as "size".
         least: by category the least number of members.
-        most: by category the most. An open category ("7 or more") needs a number too: how many a household may have
-            is part of the universe, and a larger one is refused.
+        most: by category the most, up to 1,000. An open category ("7 or more") needs a number too: how many a household
+            may have is part of the universe, and a larger one is refused.
     """
 
     attribute: str
@@ -59,6 +60,11 @@ class MembersTotal:
                 raise ConfigError(
                     f"members by {shown(self.attribute)}, category {category + 1}: {least} to {most} members; give a "
                     "least number from 0 on and a most that is not below it"
+                )
+            if most > MOST_MEMBERS:
+                raise ConfigError(
+                    f"members by {shown(self.attribute)}, category {category + 1}: {shown(most)} members; give at most "
+                    f"{MOST_MEMBERS:,}"
                 )
 
 
@@ -83,6 +89,10 @@ class MemberGroup:
         for _, least, most in self.per:
             if least < 0 or (most is not None and most < least):
                 raise ConfigError(f"members {shown(self.name)}: {least} to {most}; give a least number and a most")
+            if max(least, most or 0) > MOST_MEMBERS:
+                raise ConfigError(
+                    f"members {shown(self.name)}: {shown(max(least, most or 0))}; give at most {MOST_MEMBERS:,}"
+                )
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,15 @@ A location is a confidential statistic, so no message shows one; messages give i
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import BudgetError, ConfigError
 from topdown.noise.randomness import Source
 from topdown.noise.sampling import Size, sample_shape
+from topdown.wording import shown
 
 FloatArray = NDArray[np.float64]
 FloatOrArray = float | FloatArray
@@ -30,11 +33,13 @@ def as_given(values: FloatArray) -> FloatOrArray:
 
 def probabilities(q: ArrayLike) -> FloatArray:
     """``q`` as an array of numbers in [0, 1]; raises ConfigError for any other."""
-    q = np.asarray(q, dtype=np.float64)
-    wrong = ~((q >= 0) & (q <= 1))
+    array = _array(q, np.float64)
+    if array is None:
+        raise ConfigError(f"probability {shown(q)}: give a number in [0, 1], or an array of them")
+    wrong = ~((array >= 0) & (array <= 1))
     if wrong.any():
-        raise ConfigError(f"probability {float(q[wrong].flat[0])!r}: give a number in [0, 1]")
-    return q
+        raise ConfigError(f"probability {float(array[wrong].flat[0])!r}: give a number in [0, 1]")
+    return array
 
 
 def broadcast_shape(size: Size | None, parameters: tuple[int, ...], source: Source) -> tuple[int, ...]:
@@ -54,11 +59,10 @@ def broadcast_shape(size: Size | None, parameters: tuple[int, ...], source: Sour
 
 def real_numbers(name: str, values: object, *, shown: bool = True) -> FloatArray:
     """``values`` as a float64 array without nan; ``shown=False`` keeps the (confidential) value out of the message."""
-    try:
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    array = _array(values, np.float64)
+    if array is None:
         what = f" {values!r}" if shown else ""
-        raise ConfigError(f"{name}{what}: give a real number or an array of them") from None
+        raise ConfigError(f"{name}{what}: give a real number or an array of them")
     if np.isnan(array).any():
         raise ConfigError(f"{name}: nan at position {int(np.flatnonzero(np.isnan(array))[0])}; give a real number")
     return array
@@ -102,16 +106,18 @@ def whole_bound(name: str, values: object, absent: int) -> IntArray:
     """``values`` as int64 bounds, None and infinities as ``absent``."""
     if values is None:
         return np.array(absent)
-    given = np.asarray(values)
-    if given.dtype.kind == "f":
+    given = _array(values)
+    if given is not None and given.dtype.kind == "f":
         infinite = given == np.copysign(np.inf, absent)
         return np.where(infinite, absent, whole_numbers(name, np.where(infinite, 0.0, given)))
-    return whole_numbers(name, given)
+    return whole_numbers(name, values)
 
 
 def whole_numbers(name: str, values: object, *, shown: bool = True) -> IntArray:
     """``values`` as int64, at most 2^60 in magnitude; ``shown=False`` keeps a value out of the message."""
-    given = np.asarray(values)
+    given = _array(values)
+    if given is None:
+        raise ConfigError(f"{name}: give a whole number or an array of them, in which all rows are of one length")
     if given.dtype.kind not in "iuf":
         raise ConfigError(f"{name}: give whole numbers, not {given.dtype}")
     with np.errstate(invalid="ignore"):
@@ -121,3 +127,11 @@ def whole_numbers(name: str, values: object, *, shown: bool = True) -> IntArray:
         what = f" {given.flat[at]}" if shown else ""
         raise ConfigError(f"{name}{what} at position {at}: give whole numbers of at most 2^60 in magnitude")
     return given.astype(np.int64)
+
+
+def _array(values: object, kind: type[np.float64] | None = None) -> NDArray[Any] | None:
+    """``values`` as a new array, None where they make none: so that no error that shows one is kept with a refusal."""
+    try:
+        return np.array(values, dtype=kind)
+    except (OverflowError, TypeError, ValueError):
+        return None

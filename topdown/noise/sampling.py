@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -13,8 +14,12 @@ from topdown.errors import ConfigError
 from topdown.noise.exact.threshold_tables import DRAWS_PER_CHUNK, announce
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.noise.randomness import Source, require_source
+from topdown.wording import shown
 
 Size: TypeAlias = int | Sequence[int]
+
+_MOST_DRAWS = np.iinfo(np.intp).max // 8
+"""Of 8 bytes each, in an array."""
 
 
 def sample_shape(size: Size, source: Source) -> tuple[int, ...]:
@@ -26,6 +31,8 @@ def sample_shape(size: Size, source: Source) -> tuple[int, ...]:
         raise ConfigError(f"size {size!r}: give a number of draws or a shape") from None
     if any(n < 0 for n in shape):
         raise ConfigError(f"size {size!r}: a shape has no negative extent")
+    if math.prod(n or 1 for n in shape) > _MOST_DRAWS:
+        raise ConfigError(f"size {shown(size)}: these are more draws than an array can have; draw fewer at a time")
     return shape
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, TypeAlias, assert_never
 from topdown.errors import BudgetError, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.privacy.budget_numbers import Number, exact_number, positive_number
-from topdown.privacy.conversions import group_delta, zcdp_to_epsilon
+from topdown.privacy.conversions import group_delta, group_epsilon, zcdp_to_epsilon
 from topdown.wording import LONGEST_LIST, shown, unquoted
 from topdown.workload import DETAILED
 
@@ -345,7 +345,7 @@ class ApproxDP:
         Args:
             k: units in the group, 1 or more.
         """
-        return ApproxDP(self.epsilon * k, group_delta(self.epsilon, self.delta, k))
+        return ApproxDP(group_epsilon(self.epsilon, k), group_delta(self.epsilon, self.delta, k))
 
 
 class _Accountant(ABC):

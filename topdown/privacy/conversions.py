@@ -27,6 +27,10 @@ Exact = TypeVar("Exact", float, Fraction)
 
 _QUADRATURE_NODES, _QUADRATURE_WEIGHTS = np.polynomial.legendre.leggauss(20)
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+_LEAST_LOG = -700.0
+"""Of the roots that are looked for; 1 divided by exp of it is a double."""
+_LARGEST_ORDER = 1e150
+"""Squares of larger orders are beyond the range of doubles; rho is then below 700 divided by such a square."""
 
 
 def pure_to_zcdp(epsilon: Exact) -> Exact:
@@ -55,7 +59,7 @@ def group_epsilon(epsilon: Exact, k: int) -> Exact:
         Fraction(2, 1)
     """
     _check("epsilon", epsilon, zero=True)
-    return epsilon * _group_size(k)
+    return _times(epsilon, _group_size(k))
 
 
 def group_rho(rho: Exact, k: int) -> Exact:
@@ -70,7 +74,7 @@ def group_rho(rho: Exact, k: int) -> Exact:
         Fraction(8, 1)
     """
     _check("rho", rho, zero=True)
-    return rho * _group_size(k) ** 2
+    return _times(rho, _group_size(k) ** 2)
 
 
 def group_delta(epsilon: Real, delta: Real, k: int) -> float:
@@ -90,10 +94,15 @@ def group_delta(epsilon: Real, delta: Real, k: int) -> float:
     epsilon = _check("epsilon", epsilon, zero=True)
     delta = _check_delta(delta)
     size = _group_size(k)
+    # Exactly, since a size may be beyond the range of doubles; no delta is below e^-1000.
+    least, reach = size * Fraction(delta), (size - 1) * Fraction(epsilon)
+    if least >= 1 or reach > 1000:
+        return 1.0
     if epsilon == 0:
-        return min(1.0, delta * size)
+        return float(least)
     # log of the geometric sum, (k - 1) epsilon + log((1 - e^(-k epsilon)) / (1 - e^(-epsilon))): no overflow.
-    log_sum = (size - 1) * epsilon + math.log(math.expm1(-size * epsilon) / math.expm1(-epsilon))
+    whole = float(reach + Fraction(epsilon))
+    log_sum = float(reach) + math.log(math.expm1(-whole) / math.expm1(-epsilon))
     return math.exp(min(0.0, math.log(delta) + log_sum))
 
 
@@ -181,6 +190,8 @@ def zcdp_to_delta(rho: Real, epsilon: Real, method: str = "cks") -> float:
 def epsilon_to_zcdp(epsilon: Real, delta: Real, method: str = "cks") -> float:
     """Largest rho whose conversion by ``zcdp_to_epsilon`` at ``delta`` stays at epsilon (to rounding).
 
+    Raises BudgetError for an epsilon and a delta so small that the rho is beyond the range of doubles.
+
     Args:
         epsilon: above 0.
         delta: above 0 and below 1.
@@ -199,6 +210,11 @@ def epsilon_to_zcdp(epsilon: Real, delta: Real, method: str = "cks") -> float:
     t = _root_in_log(
         lambda t: log_inverse - math.log1p(t) - t * t * (epsilon + math.log1p(1 / t)) / (1 + 2 * t), high, sign=-1
     )
+    if t > _LARGEST_ORDER:
+        raise BudgetError(
+            f"at delta {figure(delta)} and epsilon {figure(epsilon)} rho is below 1e-290, too small to be computed; "
+            "give a larger epsilon or delta"
+        )
     return (epsilon + math.log1p(1 / t)) / (1 + 2 * t)
 
 
@@ -357,13 +373,16 @@ def _mills_slope(x: float) -> float:
 
 
 def _root_in_log(function: Callable[[float], float], high: float, sign: int = 1) -> float:
-    """The root t > 0 of an increasing (sign 1) or decreasing (sign -1) function, to full relative accuracy."""
-    upper = math.log(max(high, 1e-300))
+    """The root t > 0 of an increasing (sign 1) or decreasing (sign -1) function, to full relative accuracy; a root
+    below 1e-304 is taken for that."""
+    upper = math.log(min(max(high, 1e-300), 1e300))
     while sign * function(math.exp(upper)) < 0:
         upper += 1.0
     lower = upper - 1.0
     while sign * function(math.exp(lower)) > 0:
-        lower -= 2 * (upper - lower)
+        if lower == _LEAST_LOG:
+            return math.exp(lower)
+        lower = max(lower - 2 * (upper - lower), _LEAST_LOG)
     return math.exp(_root(lambda u: function(math.exp(u)), lower, upper, 1e-15, 1e-15))
 
 
@@ -374,27 +393,44 @@ def _root(function: Callable[[float], float], low: float, high: float, absolute:
     return float(brentq(function, low, high, xtol=absolute, rtol=relative))
 
 
-def _check(name: str, value: Real, *, zero: bool = False) -> float:
+def _number(value: Real) -> float:
+    """``value`` as a float, nan where it is none."""
     try:
-        number = float(value)
+        return float(value)
     except (OverflowError, TypeError, ValueError):
-        number = math.nan
+        return math.nan
+
+
+def _check(name: str, value: Real, *, zero: bool = False) -> float:
+    number = _number(value)
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise BudgetError(f"{name} is {figure(value)}; give a finite number {'of 0 or more' if zero else 'above 0'}")
     return number
 
 
 def _check_delta(delta: Real) -> float:
-    number = float(delta)
+    number = _number(delta)
     if not 0 < number < 1:
         raise BudgetError(f"delta is {figure(delta)}; give a number above 0 and below 1, such as 1e-10")
     return number
 
 
 def _group_size(k: int) -> int:
-    if isinstance(k, bool) or k != int(k) or k < 1:
-        raise BudgetError(f"the group has {k} units; give a whole number of 1 or more")
-    return int(k)
+    try:
+        size = 0 if isinstance(k, bool) or k != int(k) else int(k)
+    except (OverflowError, TypeError, ValueError):
+        size = 0
+    if size < 1:
+        raise BudgetError(f"the group has {figure(k)} units; give a whole number of 1 or more")
+    return size
+
+
+def _times(loss: Exact, factor: int) -> Exact:
+    """``loss`` times ``factor``; of a float beyond the range of doubles infinite."""
+    try:
+        return loss * factor
+    except OverflowError:
+        return math.inf  # type: ignore[return-value]
 
 
 def _method(method: str) -> str:

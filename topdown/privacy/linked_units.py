@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 from topdown.errors import BudgetError
+from topdown.neighbours import MOST_MEMBERS
 from topdown.privacy.accounting import ApproxDP, Event, ExactEvent, GaussianEvent, require_events
 from topdown.privacy.conversions import zcdp_to_epsilon
 from topdown.privacy.guarantees import Loss
@@ -66,7 +67,7 @@ def linked_neighbours(
         words: what the records of both tables are called.
 
     How many places for households a unit has is public and the same in neighbours, so that a household that goes leaves
-    a vacant place. Raises `BudgetError` for a ``most`` that is no whole number of 1 or more.
+    a vacant place. Raises `BudgetError` for a ``most`` that is no whole number from 1 to 1,000.
     """
     household, person = words.household, words.person
     alone = "" if words.householder is None else f" (not a {words.householder}, or the only one of its {household})"
@@ -146,11 +147,17 @@ def _distance(*changes: tuple[Hashable, Hashable]) -> int:
 
 
 def require_most(most: object) -> int:
-    """``most`` as the number of persons that a household may have. Raises `BudgetError` for what is none."""
+    """``most`` as the number of persons that a household may have. Raises `BudgetError` for what is none, and beyond
+    1,000."""
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise BudgetError(
             f"household = {figure(most) if isinstance(most, int) else shown(most)}; give a whole number of 1 or more: "
             "how many persons the largest household may have"
+        )
+    if most > MOST_MEMBERS:
+        raise BudgetError(
+            f"household = {figure(most)}; guarantees are stated for households of at most {MOST_MEMBERS:,} persons: "
+            "give a smaller number"
         )
     return most
 

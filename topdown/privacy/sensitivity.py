@@ -22,9 +22,11 @@ from typing import Literal, get_args
 
 from topdown.errors import ConfigError
 from topdown.neighbours import COUNTS_MOVED, Neighbours
+from topdown.wording import shown
 
 Form = Literal["exact", "printed"]
 Bounds = tuple[float, float]
+_MOST = 10**150
 
 
 def count_sensitivity(*, neighbours: Neighbours = "add-remove") -> float:
@@ -77,7 +79,7 @@ def sum_sensitivity(lower: float, upper: float, *, neighbours: Neighbours = "add
         60.0
     """
     _name("neighbours", neighbours, get_args(Neighbours))
-    low, high = float(lower), float(upper)
+    low, high = _number(lower), _number(upper)
     if low < high and math.inf in (-low, high):
         return math.inf
     width = _width(lower, upper)
@@ -214,7 +216,8 @@ def pooled_variance_sensitivity(
     _name("neighbours", neighbours, get_args(Neighbours))
     _name("form", form, get_args(Form))
     cells, freedom = _cells(sizes, neighbours)
-    square, n = _width(lower, upper) ** 2, sum(cells)
+    width, n = _width(lower, upper), sum(cells)
+    square = width * width
     if (neighbours, form) == ("add-remove", "printed") and max(cells) == 2:
         return square * (n - 1) / (n * (n - 2))
     return square * (1.0 - 1.0 / max(cells)) / freedom
@@ -283,16 +286,25 @@ def largest_variance(n: int, lower: float, upper: float, *, ddof: int = 1, form:
     if ddof not in (0, 1):
         raise ConfigError(f"ddof {ddof!r}: give 0 (divisor n) or 1 (divisor n - 1)")
     size = _size(n, 1 + ddof)
-    square = _width(lower, upper) ** 2
+    width = _width(lower, upper)
+    square = width * width
     halves = size / 4.0 if form == "printed" else (size // 2) * ((size + 1) // 2) / size
     return square * halves / (size - ddof)
 
 
 def _width(lower: float, upper: float) -> float:
-    low, high = float(lower), float(upper)
+    low, high = _number(lower), _number(upper)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigError(f"bounds [{lower!r}, {upper!r}]: give finite numbers, lower < upper")
+        raise ConfigError(f"bounds [{shown(lower)}, {shown(upper)}]: give finite numbers, lower < upper")
     return high - low
+
+
+def _number(end: float) -> float:
+    """``end`` as a float, nan where it is none."""
+    try:
+        return float(end)
+    except (OverflowError, TypeError, ValueError):
+        return math.nan
 
 
 def _size(n: int, least: int) -> int:
@@ -301,7 +313,9 @@ def _size(n: int, least: int) -> int:
     except TypeError:
         raise ConfigError(f"n {n!r}: give a whole number of records") from None
     if size < least:
-        raise ConfigError(f"n {n!r}: the statistic and its neighbours need {least} records or more")
+        raise ConfigError(f"n {shown(n)}: the statistic and its neighbours need {least} records or more")
+    if size > _MOST:
+        raise ConfigError(f"n {shown(n)}: give at most 1e150 records, whose square is in the range of doubles")
     return size
 
 

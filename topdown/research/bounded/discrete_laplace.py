@@ -18,6 +18,7 @@ from topdown.errors import ConfigError
 from topdown.noise.exact.discrete import DiscreteLaplace
 from topdown.noise.exact_numbers import exact_fraction
 from topdown.noise.parameters import (
+    LARGEST_COUNT,
     SMALLEST,
     UNBOUNDED,
     FloatArray,
@@ -79,19 +80,19 @@ class TruncatedDiscreteLaplace:
     def mean(self) -> FloatOrArray:
         """E X."""
         near, bias, _ = self._moments()
-        return as_given(near + bias)
+        return as_given(near.astype(np.float64) + bias)
 
     @property
     def bias(self) -> FloatOrArray:
         """E X - location."""
         near, bias, _ = self._moments()
-        return as_given(bias + (near - np.asarray(self.location, dtype=np.float64)))
+        return as_given(bias + (near - np.asarray(self.location)))
 
     @property
     def mse(self) -> FloatOrArray:
         """E (X - location)^2."""
         near, bias, mse = self._moments()
-        moved = near - np.asarray(self.location, dtype=np.float64)
+        moved = (near - np.asarray(self.location)).astype(np.float64)
         return as_given(mse + 2.0 * moved * bias + moved * moved)
 
     @property
@@ -102,21 +103,23 @@ class TruncatedDiscreteLaplace:
 
     def pmf(self, k: ArrayLike) -> FloatOrArray:
         """P(X = k), 0 for k outside of the bounds or not whole."""
-        k = np.asarray(k, dtype=np.float64)
-        s, below, above, lower, upper = self._distances()
-        possible = (k >= lower) & (k <= upper) & (k == np.floor(k))
-        return as_given(np.where(possible, np.exp(-np.abs(k - s) / float(self.scale)), 0.0) / self._total(below, above))
+        at, rest = _floors(k)
+        s, lower, upper = self._near()
+        possible = (at >= lower) & (at <= upper) & (rest == 0.0)
+        mass = np.where(possible, np.exp(-np.abs(at - s) / float(self.scale)), 0.0)
+        return as_given(mass / self._total(s - lower, upper - s))
 
     def cdf(self, k: ArrayLike) -> FloatOrArray:
         """P(X <= k), with full relative precision towards the lower bound."""
-        s, below, above, lower, _ = self._distances()
-        return as_given(self._mass_below(np.floor(np.asarray(k, dtype=np.float64)), s, below, above, lower))
+        at, rest = _floors(k)
+        s, lower, upper = self._near()
+        return as_given(np.where(np.isnan(rest), np.nan, self._mass_below(at, s, lower, upper)))
 
     def sf(self, k: ArrayLike) -> FloatOrArray:
         """P(X > k), with full relative precision towards the upper bound."""
-        s, below, above, _, upper = self._distances()
-        mirrored = -np.floor(np.asarray(k, dtype=np.float64)) - 1.0
-        return as_given(self._mass_below(mirrored, -s, above, below, -upper))
+        at, rest = _floors(k)
+        s, lower, upper = self._near()
+        return as_given(np.where(np.isnan(rest), np.nan, self._mass_below(-at - 1, -s, -upper, -lower)))
 
     def sample(self, size: Size | None, source: Source) -> IntOrArray:
         """Exact draws of shape ``size`` from the bits of ``source``, to which the parameters broadcast; None: one per
@@ -143,37 +146,33 @@ class TruncatedDiscreteLaplace:
                 pending = pending[~accepted]
         return whole_as_given((near + draws).reshape(shape))
 
-    def _distances(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Location moved into the bounds, distances to them, the bounds; an absent bound is infinite."""
-        location, lower, upper = (a.astype(np.float64) for a in _bounds(self))
-        lower = np.where(lower == -UNBOUNDED, -np.inf, lower)
-        upper = np.where(upper == UNBOUNDED, np.inf, upper)
-        s = np.clip(location, lower, upper)
-        return s, s - lower, upper - s, lower, upper
+    def _near(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Location moved into the bounds, the bounds."""
+        location, lower, upper = _bounds(self)
+        return np.clip(location, lower, upper), lower, upper
 
-    def _total(self, below: FloatArray, above: FloatArray) -> FloatArray:
-        """Sum of exp(-|k - location|/scale) over the bounds."""
-        total: FloatArray = 1.0 + sum0(below, self.scale) + sum0(above, self.scale)
+    def _total(self, below: IntArray, above: IntArray) -> FloatArray:
+        """Sum of exp(-|k - location|/scale) over the numbers at most so far below and above."""
+        total: FloatArray = 1.0 + sum0(_length(below), self.scale) + sum0(_length(above), self.scale)
         return total
 
-    def _moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _moments(self) -> tuple[IntArray, FloatArray, FloatArray]:
         """(location moved into the bounds, bias and mse about it)."""
-        s, below, above, _, _ = self._distances()
+        s, lower, upper = self._near()
+        below, above = s - lower, upper - s
         near, gap, sign = _asymmetry(below, above)
         first = near * sum0(gap, self.scale) + sum1(gap, self.scale)
         total = self._total(below, above)
         bias = sign * np.exp(-near / float(self.scale)) * first / total
-        return s, bias, (sum2(above, self.scale) + sum2(below, self.scale)) / total
+        return s, bias, (sum2(_length(above), self.scale) + sum2(_length(below), self.scale)) / total
 
-    def _mass_below(
-        self, k: FloatArray, s: FloatArray, below: FloatArray, above: FloatArray, lower: FloatArray
-    ) -> FloatArray:
+    def _mass_below(self, k: IntArray, s: IntArray, lower: IntArray, upper: IntArray) -> FloatArray:
+        """P(X <= k) for a location of ``s`` within the bounds."""
         theta = 1.0 / float(self.scale)
-        with np.errstate(invalid="ignore"):
-            left = np.exp(-theta * np.maximum(s - k - 1.0, 0.0)) * sum0(np.maximum(k - lower + 1.0, 0.0), self.scale)
-            beyond = sum0(np.clip(k - s, 0.0, above), self.scale)
-            mass = np.where(k < s, left, sum0(below, self.scale) + 1.0 + beyond) / self._total(below, above)
-        return np.where(k < lower, 0.0, mass)
+        left = np.exp(-theta * np.maximum(s - k - 1, 0)) * sum0(_length(np.maximum(k - lower + 1, 0)), self.scale)
+        beyond = sum0(_length(np.clip(k - s, 0, upper - s)), self.scale)
+        right = sum0(_length(s - lower), self.scale) + 1.0 + beyond
+        return np.where(k < lower, 0.0, np.where(k < s, left, right) / self._total(s - lower, upper - s))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,30 +209,30 @@ class BoundaryInflatedDiscreteLaplace:
     @property
     def atoms(self) -> tuple[FloatOrArray, FloatOrArray]:
         """(P(X = lower), P(X = upper)): the mass of the unclipped law at and beyond each bound."""
-        location, lower, upper = self._parameters()
+        location, lower, upper = _bounds(self)
         one_point = lower == upper
         return (
-            as_given(np.where(one_point, 1.0, reaches(location - lower, self.scale))),
-            as_given(np.where(one_point, 1.0, reaches(upper - location, self.scale))),
+            as_given(np.where(one_point, 1.0, reaches(_length(location - lower), self.scale))),
+            as_given(np.where(one_point, 1.0, reaches(_length(upper - location), self.scale))),
         )
 
     @property
     def mean(self) -> FloatOrArray:
         """E X."""
         near, bias, _ = self._moments()
-        return as_given(near + bias)
+        return as_given(near.astype(np.float64) + bias)
 
     @property
     def bias(self) -> FloatOrArray:
         """E X - location."""
         near, bias, _ = self._moments()
-        return as_given(bias + (near - self._parameters()[0]))
+        return as_given(bias + (near - np.asarray(self.location)))
 
     @property
     def mse(self) -> FloatOrArray:
         """E (X - location)^2."""
         near, bias, mse = self._moments()
-        moved = near - self._parameters()[0]
+        moved = (near - np.asarray(self.location)).astype(np.float64)
         return as_given(mse + 2.0 * moved * bias + moved * moved)
 
     @property
@@ -244,25 +243,27 @@ class BoundaryInflatedDiscreteLaplace:
 
     def pmf(self, k: ArrayLike) -> FloatOrArray:
         """P(X = k), the atoms included; 0 for k outside of the bounds or not whole."""
-        k = np.asarray(k, dtype=np.float64)
-        location, lower, upper = self._parameters()
+        at, rest = _floors(k)
+        location, lower, upper = _bounds(self)
         at_lower, at_upper = self.atoms
         theta = 1.0 / float(self.scale)
-        between = np.tanh(0.5 * theta) * np.exp(-theta * np.abs(k - location))
-        mass = np.where((k > lower) & (k < upper) & (k == np.floor(k)), between, 0.0)
-        return as_given(np.where(k == lower, at_lower, np.where(k == upper, at_upper, mass)))
+        between = np.tanh(0.5 * theta) * np.exp(-theta * np.abs(at - location))
+        mass = np.where(at == lower, at_lower, np.where(at == upper, at_upper, between))
+        return as_given(np.where((at >= lower) & (at <= upper) & (rest == 0.0), mass, 0.0))
 
     def cdf(self, k: ArrayLike) -> FloatOrArray:
         """P(X <= k)."""
-        k = np.floor(np.asarray(k, dtype=np.float64))
-        location, lower, upper = self._parameters()
-        return as_given(np.where(k < lower, 0.0, np.where(k >= upper, 1.0, reaches(location - k, self.scale))))
+        at, rest = _floors(k)
+        location, lower, upper = _bounds(self)
+        inside = reaches((location - at).astype(np.float64), self.scale)
+        return as_given(np.where(np.isnan(rest), np.nan, np.where(at < lower, 0.0, np.where(at >= upper, 1.0, inside))))
 
     def sf(self, k: ArrayLike) -> FloatOrArray:
         """P(X > k)."""
-        k = np.floor(np.asarray(k, dtype=np.float64))
-        location, lower, upper = self._parameters()
-        return as_given(np.where(k < lower, 1.0, np.where(k >= upper, 0.0, reaches(k + 1.0 - location, self.scale))))
+        at, rest = _floors(k)
+        location, lower, upper = _bounds(self)
+        inside = reaches((at + 1 - location).astype(np.float64), self.scale)
+        return as_given(np.where(np.isnan(rest), np.nan, np.where(at < lower, 1.0, np.where(at >= upper, 0.0, inside))))
 
     def sample(self, size: Size | None, source: Source) -> IntOrArray:
         """Exact draws of shape ``size`` from the bits of ``source``, to which the parameters broadcast; None: one per
@@ -274,14 +275,9 @@ class BoundaryInflatedDiscreteLaplace:
         # The noise is clipped before it is added, since the sum of any noise and any location need not fit.
         return whole_as_given(np.asarray(np.clip(draws, lower - location, upper - location) + location))
 
-    def _parameters(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        location, lower, upper = (a.astype(np.float64) for a in _bounds(self))
-        lower = np.where(lower == -UNBOUNDED, -np.inf, lower)
-        return location, lower, np.where(upper == UNBOUNDED, np.inf, upper)
-
-    def _moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _moments(self) -> tuple[IntArray, FloatArray, FloatArray]:
         """(nearest whole number of the bounds to the location, bias and mse about it)."""
-        location, lower, upper = self._parameters()
+        location, lower, upper = _bounds(self)
         s = np.clip(location, lower, upper)
         below, above = s - lower, upper - s
         near, gap, sign = _asymmetry(below, above)
@@ -291,7 +287,7 @@ class BoundaryInflatedDiscreteLaplace:
         side = np.where(location == s, sign * np.exp(-theta * near), np.where(location < s, covered, -covered))
         one_plus_a = 1.0 + np.exp(-theta)
         bias = side * sum0(gap, self.scale) / one_plus_a
-        squares = sum(2.0 * sum1(m, self.scale) - sum0(m, self.scale) for m in (below, above))
+        squares = sum(2.0 * sum1(m, self.scale) - sum0(m, self.scale) for m in (_length(below), _length(above)))
         return s, bias, np.asarray(covered * squares / one_plus_a)
 
 
@@ -345,9 +341,38 @@ def _propose_uniform(
     return draws, even & ((reach ^ (reach >> 63)) >= np.abs(draws))
 
 
-def _asymmetry(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _asymmetry(below: IntArray, above: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(shorter distance to a bound, longer minus shorter, sign of above - below); without bounds (0, 0, 0)."""
     near, far = np.minimum(below, above), np.maximum(below, above)
-    bounded = np.isfinite(near)
-    near = np.where(bounded, near, 0.0)
-    return near, np.where(bounded, far - near, 0.0), np.where(above > below, 1.0, -1.0)
+    bounded = near <= 2 * LARGEST_COUNT
+    gap = np.where(np.isinf(_length(far)), np.inf, far - near)
+    return (
+        np.where(bounded, near, 0).astype(np.float64),
+        np.where(bounded, gap, 0.0),
+        np.where(above > below, 1.0, -1.0),
+    )
+
+
+def _length(distance: IntArray) -> FloatArray:
+    """A distance between two whole numbers, infinite to an absent bound.
+
+    Distances are taken before they become floats, which beyond 2^53 do not hold all whole numbers. What lies farther
+    than any two numbers that are given can (2^61) adds nothing to a sum of doubles, at the largest scale neither.
+    """
+    return np.where(distance > 2 * LARGEST_COUNT, np.inf, distance)
+
+
+def _floors(k: ArrayLike) -> tuple[IntArray, FloatArray]:
+    """floor(k), and what it leaves of k (nan for nan); a number beyond all bounds is moved to beside the absent one."""
+    given = np.asarray(k)
+    rest = np.zeros(given.shape)
+    if given.dtype.kind == "u":
+        whole = np.minimum(given.astype(np.uint64), np.uint64(UNBOUNDED)).astype(np.int64)
+    elif given.dtype.kind == "i":
+        whole = given.astype(np.int64)
+    else:
+        given = np.clip(np.asarray(k, dtype=np.float64), -UNBOUNDED, UNBOUNDED)
+        rest = given - np.floor(given)
+        whole = np.where(np.isnan(given), 0.0, np.floor(given)).astype(np.int64)
+    # Short of it, so that k - lower + 1 fits an int64 for every lower.
+    return np.clip(whole, 2 - UNBOUNDED, UNBOUNDED - 2), rest

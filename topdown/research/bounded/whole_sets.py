@@ -57,6 +57,10 @@ def whole_pieces(pieces: Iterable[Any]) -> tuple[WholePiece, ...]:
             raise ConfigError(
                 f"interval {shown(piece)}: give a pair of whole numbers (low, high), None or inf for no end"
             ) from None
+        if any(abs(end) > LARGEST_WHOLE and abs(end) != np.inf for end in ends):
+            raise ConfigError(
+                f"interval {shown(piece)}: give ends of at most 2^53 in magnitude, None or inf for no end"
+            )
         if not ends[0] <= ends[1] or ends[0] == np.inf or ends[1] == -np.inf:
             raise ConfigError(f"interval {shown(piece)}: give low <= high")
         found.append(ends)
@@ -117,22 +121,24 @@ class NormalizedDiscreteLaplace:
     @property
     def mean(self) -> FloatOrArray:
         """E X."""
-        return as_given(self._mixture([np.asarray(law.mean) for law in self._laws()]))
+        near, bias, _ = self._moments()
+        return as_given(near + bias)
 
     @property
     def bias(self) -> FloatOrArray:
         """E X - location."""
-        return as_given(self._mixture([np.asarray(law.bias) for law in self._laws()]))
+        near, bias, _ = self._moments()
+        return as_given(bias + (near - np.asarray(self.location)))
 
     @property
     def mse(self) -> FloatOrArray:
         """E (X - location)^2."""
-        return as_given(self._mixture([np.asarray(law.mse) for law in self._laws()]))
+        return as_given(np.asarray(self.variance) + np.asarray(self.bias) ** 2)
 
     @property
     def variance(self) -> FloatOrArray:
         """E (X - E X)^2."""
-        return as_given(np.asarray(self.mse) - np.asarray(self.bias) ** 2)
+        return as_given(self._moments()[2])
 
     def pmf(self, k: ArrayLike) -> FloatOrArray:
         """P(X = k), 0 for k outside of the set or not whole."""
@@ -176,6 +182,16 @@ class NormalizedDiscreteLaplace:
         for draw in np.flatnonzero((~passed & (bits[:, None] >= low[index])).any(axis=1)):
             chosen[draw] = _decide(int(bits[draw]), int(location[draw]), self.scale, self.pieces, source)
         return chosen
+
+    def _moments(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """(the number of the set that is nearest to the location, bias about it, variance). Seen from there every
+        interval has the same law, and no large numbers cancel."""
+        near = nearest_within(np.asarray(self.location), self.pieces)
+        laws = [TruncatedDiscreteLaplace(near, self.scale, low, high) for low, high in self.pieces]
+        biases = [np.asarray(law.bias) for law in laws]
+        bias = self._mixture(biases)
+        spread = [np.asarray(law.variance) + (own - bias) ** 2 for law, own in zip(laws, biases, strict=True)]
+        return near, bias, self._mixture(spread)
 
     def _laws(self) -> list[TruncatedDiscreteLaplace]:
         return [TruncatedDiscreteLaplace(self.location, self.scale, low, high) for low, high in self.pieces]
@@ -248,11 +264,13 @@ def _clipped(values: IntArray, piece: WholePiece) -> IntArray:
 
 
 def _whole(end: Any) -> float:
+    """A whole number up to 2^53, an infinity, or for a larger number 2^54."""
     if isinstance(end, float | np.floating) and np.isinf(end):
         return float(end)
     if isinstance(end, bool):
         raise ConfigError("not a number")
     number = exact_fraction(end)
-    if number.denominator != 1 or abs(number) > LARGEST_WHOLE:
+    if number.denominator != 1:
         raise ConfigError("not a whole number")
-    return float(number)
+    beyond = 2.0 * LARGEST_WHOLE
+    return float(number) if abs(number) <= LARGEST_WHOLE else beyond if number > 0 else -beyond

@@ -96,8 +96,8 @@ def measure_statistic(
 ) -> MeasuredStatistic:
     """A statistic of records, protected according to a plan and drawn exactly within its bounds.
 
-    Values beyond their bounds are clipped. Raises `CountsError` for values that are not numbers, or whose number
-    differs from the plan's records.
+    Values beyond their bounds are clipped, infinite ones too. Raises `CountsError` for values that are not numbers, or
+    whose number differs from the plan's records.
 
     Args:
         values: (n,) or (n, columns), confidential.
@@ -112,18 +112,22 @@ def measure_statistic(
         >>> round(float(found.value), 2)
         35.08
     """
-    table = np.asarray(values, dtype=np.float64)
-    table = table.reshape(len(table), -1) if table.ndim else table.reshape(1, 1)
+    table = _numbers(values)
+    if table is None:
+        raise CountsError(
+            "the values have one that is not a number, or records of different lengths; give numbers, as many for "
+            "every record"
+        )
+    table = table.reshape(len(table), math.prod(table.shape[1:])) if table.ndim else table.reshape(1, 1)
     chosen = STATISTICS[plan.statistic]
     if table.shape != (plan.records, chosen.columns):
         raise CountsError(
             f"the values do not have {plan.records:,} records and {chosen.columns} columns, as the plan says; give "
             "as many"
         )
-    if not np.isfinite(table).all():
-        raise CountsError(
-            f"the value of record {int(np.argmin(np.isfinite(table).all(axis=1)))} is missing; give a number"
-        )
+    missing = np.isnan(table).any(axis=1)
+    if missing.any():
+        raise CountsError(f"the value of record {int(np.argmax(missing))} is missing; give a number")
     whole = [_whole(table[:, at], *plan.bounds[at]) for at in range(chosen.columns)]
     unit = Fraction(1, 2**RECORD_BITS) ** chosen.degree
     exact = chosen.value(whole, plan.records) * unit
@@ -150,6 +154,14 @@ def measure_statistic(
         event=plan.event,
         fit_for_release=bits.fit_for_release,
     )
+
+
+def _numbers(values: ArrayLike) -> np.ndarray[Any, Any] | None:
+    """``values`` as floats, None where one is no number: so that no error that shows it is kept with the refusal."""
+    try:
+        return None if np.iscomplexobj(values) else np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _whole(column: np.ndarray[Any, Any], low: ExactNumber, high: ExactNumber) -> list[int]:
