@@ -335,7 +335,10 @@ def test_a_largest_household_is_a_whole_number(most: object) -> None:
 def test_a_largest_household_has_at_most_1000_persons(most: int) -> None:
     with pytest.raises(BudgetError, match="guarantees are stated for households of at most 1,000 persons"):
         LinkedGuarantee(RHO, RHO, most=most)
-    assert len(LinkedGuarantee(RHO, RHO, most=1000).profile()) == 1000
+    found = LinkedGuarantee(RHO, RHO, most=1000)
+    assert len(found.profile()) == 1000
+    told = [line for line in found.describe() if line.startswith("  at most ")]
+    assert (len(told), told[-1].split(":")[0]) == (24, "  at most 500")
 
 
 def test_names_that_are_not_known() -> None:

@@ -32,6 +32,9 @@ MOST_OF_A_MOVE, USUAL_OF_A_MOVE = 8, 6
 """Squared L2 distance of households' answers where a person moves from one dwelling to another: in any case, and where
 no query puts a household that loses a member and one that gains a member through the same change of answers."""
 
+_TOLD_SIZES = (*range(1, 21), 50, 100, 200, 500)
+"""The sizes of households of which the guarantee is told in words; `LinkedGuarantee.profile` has it of all."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinkedNeighbours:
@@ -294,7 +297,7 @@ class LinkedGuarantee:
         }
 
     def describe(self) -> list[str]:
-        """The guarantee in words, a line each: every kind of neighbours, and the profile."""
+        """The guarantee in words, a line each: every kind of neighbours, and the profile at some sizes."""
         households, persons = self.words.households, self.words.persons
         lines = [
             f"The tables of {persons} and of {households} are counted from the same records: "
@@ -312,7 +315,11 @@ class LinkedGuarantee:
             *lines,
             *self._in_words(HOUSEHOLD),
             *([f"With fewer {persons}:"] if self.most > 1 else []),
-            *[f"  at most {m}: {amount_in_words(self.loss(rho))}" for m, rho in self.profile()[:-1]],
+            *[
+                f"  at most {m}: {amount_in_words(self.loss(self.total(HOUSEHOLD, m)))}"
+                for m in _TOLD_SIZES
+                if m < self.most
+            ],
         ]
 
     def _in_words(self, unit: str) -> list[str]:
