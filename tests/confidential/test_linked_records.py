@@ -18,6 +18,7 @@ from support.linked import rhode_island, schools
 from support.places import SMALL_DATA
 from topdown.confidential.linked_counts import LinkedCounts
 from topdown.confidential.linked_records import (
+    CodedAttribute,
     LinkedColumns,
     count_linked_records,
     count_linked_tables,
@@ -400,6 +401,29 @@ def test_counts_that_are_none(tables: Tables, geography: td.Geography) -> None:
         count_linked_tables(
             UNIVERSE, geography, tables.households.assign(n=1), persons, tables.blocks, LinkedColumns(count="n")
         )
+
+
+def test_a_column_of_counts_is_no_attribute(tables: Tables, geography: td.Geography) -> None:
+    """As a column of codes it would be taken for the counts."""
+    given = tables.copies()
+    households, persons = given.households.assign(sex=1), given.persons.assign(code="1", sex=1)
+    for coded in ({}, {"persons": {"sex": CodedAttribute("code", {"female": ["1"], "male": ["2"]})}}):
+        columns = LinkedColumns(count="sex", coded=coded)
+        with pytest.raises(ConfigError, match="persons: 'sex' is an attribute, and a column of counts, keys or GEOIDs"):
+            count_linked_tables(UNIVERSE, geography, households, persons, given.blocks, columns)
+
+
+def test_a_row_of_no_records_may_be_of_an_impossible_cell(
+    tables: Tables, geography: td.Geography, counts: LinkedCounts
+) -> None:
+    """Long tables are often written with all cells, also those that cannot be."""
+    households, persons = tables.households.assign(n=1), tables.persons.assign(n=1)
+    alone = households[households["size"] == "1"].head(1).assign(n=0, type="married, with own children")
+    found = count_linked_tables(
+        UNIVERSE, geography, pd.concat([alone, households]), persons, tables.blocks, LinkedColumns(count="n")
+    )
+    for one, other in zip(found.held, counts.held, strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_facilities_that_are_counted_need_a_table(tables: Tables, geography: td.Geography) -> None:

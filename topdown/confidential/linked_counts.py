@@ -49,6 +49,8 @@ class LinkedCounts:
         Raises `CountsError` with the leaf for a cell that cannot occur, for members who cannot be dealt into the leaf's
         households, and for counts that contradict what is public.
         """
+        held = times != 0
+        leaf, cells, times = leaf[held], cells[held], times[held]
         _require_possible(universe, geography, leaf, cells)
         units, dwellings = np.bincount(leaf, times * universe.is_unit(cells), geography.n_leaves).astype(np.int64), None
         if public.units is not None:
@@ -64,8 +66,8 @@ class LinkedCounts:
         require_dealt(universe, geography, leaf, cells, times)
         if int(times.sum(dtype=np.float64)) > LARGEST_WHOLE:
             raise CountsError(f"{geography.describe(0)}: the total is more than 2^53; split the tables")
-        held = Entries.of_leaves(geography.tree, universe.n_cells, leaf * universe.n_cells + cells, times)
-        return cls(universe, geography, held, public)
+        entries = Entries.of_leaves(geography.tree, universe.n_cells, leaf * universe.n_cells + cells, times)
+        return cls(universe, geography, entries, public)
 
     @property
     def figures(self) -> PublicFigures:

@@ -49,7 +49,7 @@ class LinkedColumns:
         units: of the table of what is public, how many units a leaf has; None where no units are told.
         facilities: of that table, by the name of a facility how many there are; one that is not named has its own name.
         coded: by table and attribute those that have codes.
-        where: by table and column the values of the rows that are counted; others are left out.
+        where: by table and column the values of the rows that are counted, "" for none; others are left out.
     """
 
     geoid: tuple[str, ...] = ("geoid",)
@@ -63,15 +63,29 @@ class LinkedColumns:
 
     def read(self, given: Any, name: str, schema: Schema, wanted: Sequence[str]) -> pa.Table:
         """The ``wanted`` columns and the attributes of ``schema`` of the table called ``name``, a frame or the path of
-        a table, of the rows that are counted. Raises `CountsError` for a code that no category has."""
+        a table, of the rows that are counted. Raises `CountsError` for a code that no category has and where no row is
+        counted, `ConfigError` for an attribute that is called as one of the ``wanted``."""
         coded, where = self.coded.get(name, {}), self.where.get(name, {})
+        for one in schema.names:
+            if one in wanted:
+                raise ConfigError(
+                    f"{name}: {shown(one)} is an attribute, and a column of counts, keys or GEOIDs; call one of them "
+                    "otherwise"
+                )
         attributes = [coded[one].column if one in coded else one for one in schema.names]
         table = _table(given, [*wanted, *attributes, *where])
         for key, values in where.items():
-            table = table.filter(pc.is_in(as_strings(column(table, key), f"column {shown(key)}"), pa.array(values)))
+            own = pc.fill_null(_codes(table, key), "")
+            chosen = table.filter(pc.is_in(own, pa.array(values, pa.string())))
+            if len(table) and not len(chosen):
+                raise CountsError(
+                    f"{name}: no row of those that are looked at has a value in column {shown(key)} that is counted; "
+                    "correct the condition on it"
+                )
+            table = chosen
         found = {one: table[one] for one in (*wanted, *(one for one in schema.names if one not in coded))}
         for one, own in coded.items():
-            found[one] = _decoded(as_strings(column(table, own.column), f"column {shown(own.column)}"), one, own)
+            found[one] = _decoded(_codes(table, own.column), one, own)
         return pa.table(found)
 
 
@@ -249,6 +263,10 @@ def _table(given: Any, wanted: Sequence[str]) -> pa.Table:
         batches = batches_of_frame(given, names)
     kept = list(batches)
     return pa.Table.from_batches(kept) if kept else pa.table({name: pa.array([], pa.string()) for name in names})
+
+
+def _codes(table: pa.Table, name: str) -> pa.Array:
+    return as_strings(column(table, name), f"column {shown(name)}", allow_integers=True)
 
 
 def _decoded(codes: pa.Array, attribute: str, coded: CodedAttribute) -> pa.Array:

@@ -100,7 +100,19 @@ class LinkedInput(TomlSection):
     """By table and attribute those that are given by codes, such as the columns of the Census Bureau's microdata files;
     others are columns of their own names with categories as values."""
     where: dict[str, dict[str, str | list[str]]] = Field(default_factory=dict)
-    """By table and column the values of the rows that are counted, such as the occupied ones among housing units."""
+    """By table and column the values of the rows that are counted, such as the occupied ones among housing units: "1",
+    a range such as "20-38", a list of these; "" is a value that is missing."""
+
+    def rows_counted(self) -> dict[str, dict[str, list[str]]]:
+        """The values of ``where``, one by one. Raises `ConfigError`."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for table, chosen in self.where.items():
+            for name, own in chosen.items():
+                values = [code for text in ([own] if isinstance(own, str) else own) for code in _range(text)]
+                if not values:
+                    raise ConfigError(f"input.where.{table}.{name} names no value; name one, or leave it out")
+                found.setdefault(table, {})[name] = values
+        return found
 
     @model_validator(mode="after")
     def _meant(self) -> LinkedInput:
@@ -235,6 +247,9 @@ class LinkedConfig(DerivationConfig):
             ):
                 for name in given:
                     require_known(name, universe.names, "table:")
+            self.input.rows_counted()
+            for name in self.input.facilities:
+                require_known(name, [one.name for one in universe.facilities], "facility in input.facilities:")
             for name, coded in self.input.coded.items():
                 for attribute, own in coded.items():
                     require_known(attribute, self.schemas[name], f"attribute of {name}:")

@@ -171,6 +171,22 @@ def test_the_layout_of_the_dhc_is_read(dhc: Path, topdown: Command) -> None:
     assert verify_linked(dhc.parent / "out" / "public").impossible == 0
 
 
+def test_rows_are_chosen_by_ranges_and_by_missing_codes(dhc: Path) -> None:
+    def answered(where: str) -> list[int]:
+        dhc.write_text(DHC_TOML.replace("[input.where.households]", f"{where}\n[input.where.households]"))
+        config = load_linked(dhc)
+        query = LinkedQuery.parse("persons: total", config.universe)
+        return [int(one) for one in check_linked_tables(config).counts.answers(query, slice(0, 1))[0]]
+
+    everybody = answered("")
+    assert answered('[input.where.persons]\nRELSHIP = "20-38"') == everybody
+    assert answered('[input.where.persons]\nRELSHIP = ["20-25", "26-38"]') == everybody
+    persons = pd.read_csv(dhc.parent / "persons.txt", sep="|", dtype=str)
+    persons.loc[persons.index % 2 == 0, "CENRACE"] = ""
+    persons.to_csv(dhc.parent / "persons.txt", sep="|", index=False)
+    assert answered('[input.where.persons]\nCENRACE = ["01", ""]') == everybody
+
+
 def test_the_layout_of_the_redistricting_file_is_read_alike(dhc: Path) -> None:
     """Its persons say their residence, and no householder: every household has one person at least."""
     text = DHC_TOML[: DHC_TOML.index("[input.where")]
@@ -236,6 +252,10 @@ open = "1+"
         (("[input.coded.persons]", "[input.coded.people]"), "unknown table: 'people'"),
         (('column = "QAGE"', 'column = "AGE"'), "AGE"),
         (("VACS = ", "VACANT = "), "VACANT"),
+        (('VACS = "0"', "VACS = []"), "input.where.households.VACS names no value"),
+        (('VACS = "0"', 'VACS = "9-3"'), "the range '9-3' has no codes"),
+        (('VACS = "0"', 'VACS = "5-7"'), "households: no row of those that are looked at has a value in column 'VACS'"),
+        (('units = "units"', 'units = "units"\nfacilities = { nursing = "nh" }'), "unknown facility in input"),
     ],
 )  # fmt: skip
 def test_codes_that_cannot_be_meant(change: tuple[str, str], said: str, dhc: Path, topdown: Command) -> None:

@@ -186,10 +186,7 @@ def _counts(config: LinkedConfig, first: RunConfig, geography: Geography) -> Lin
             table: {name: CodedAttribute(one.column, one.codes()) for name, one in coded.items()}
             for table, coded in config.input.coded.items()
         },
-        where={
-            table: {name: [one] if isinstance(one, str) else one for name, one in chosen.items()}
-            for table, chosen in config.input.where.items()
-        },
+        where=config.input.rows_counted(),
     )
     paths = config.input_paths
     read = count_linked_records if config.input.rows == "records" else count_linked_tables
