@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -114,11 +114,13 @@ def test_the_last_member_of_a_school_leaves_it_empty(text: str, found: int, squa
     assert (brute_force(query, losses), moved_squared([query])) == (found, squared)
 
 
-def mixed(depending: list[str]) -> Universe:
+def mixed(depending: list[str], zeros: Sequence[dict[str, str]] = ()) -> Universe:
     """Households of one person or more, of which it is said whether both sexes live there, and of which sex the
     householder is."""
     schemas = {
-        "households": td.Schema.from_mapping({"size": ["1", "2+"], "mixed": ["no", "yes"], "hsex": ["f", "m"]}),
+        "households": td.Schema.from_mapping(
+            {"size": ["1", "2+"], "mixed": ["no", "yes"], "hsex": ["f", "m"]}, zeros=zeros
+        ),
         "persons": td.Schema.from_mapping({"relationship": ["head", "other"], "sex": ["f", "m"]}),
     }
     link = {
@@ -163,3 +165,12 @@ def test_what_stays_the_same_when_a_person_moves_is_stated() -> None:
         mixed(["hsex"])
     with pytest.raises(ConfigError, match=r"link\.depend_on_members.*'tenure'"):
         mixed(["tenure"])
+
+
+def test_what_a_zero_ties_to_the_size_changes_with_it() -> None:
+    """Both sexes are in no household of one: who leaves a household of two changes that too."""
+    tied = mixed([], [{"size": "1", "mixed": "yes"}])
+    assert (tied.changed_by_moves, tied.kept_by_moves) == (("mixed",), ())
+    assert moved_squared([LinkedQuery.parse("households: detailed", tied)]) == 8
+    of_the_householder = mixed([], [{"size": "1", "hsex": "f"}, {"hsex": "f", "mixed": "yes"}])
+    assert of_the_householder.kept_by_moves == ("mixed",)

@@ -132,23 +132,34 @@ class Universe:
         for _, conditions in self._told:
             self._any_of(np.zeros(1, np.int64), conditions)
         self._require_apart()
-        told = {
-            *self.compositions.attributes,
-            *dict(() if self.householder is None else self.householder.same).values(),
-        }
         for name in self.depending:
-            if self.households.attribute(name).name in told:
+            if self.households.attribute(name).name in {*self.compositions.attributes, *self._of_the_householder}:
                 raise ConfigError(
                     f"{shown(name)} of {self.names[0]} is said to depend on members besides what link.members, "
                     "link.members_total and link.householder say of it; leave it out of link.depend_on_members"
                 )
 
     @property
+    def _of_the_householder(self) -> set[str]:
+        """The attributes of a household that are its householder's."""
+        return set() if self.householder is None else {own for _, own in self.householder.same}
+
+    @cached_property
+    def changed_by_moves(self) -> tuple[str, ...]:
+        """The attributes of a household, besides those that tell compositions apart, that may change when a member
+        comes or goes: ``depending``, and those that a structural zero ties to what changes."""
+        of_members, schema = set(self.compositions.attributes), self.households
+        zeros = [{schema.names[place] for place in schema.named([zero])} for zero in schema.zeros]
+        changed = of_members | set(self.depending)
+        for _ in zeros:  # one may tie to what another one ties
+            changed = changed.union(*(zero - self._of_the_householder for zero in zeros if zero & changed))
+        return tuple(name for name in schema.names if name in changed - of_members)
+
+    @property
     def kept_by_moves(self) -> tuple[str, ...]:
         """The attributes of a household that stay the same whoever comes or goes, such as its tenure; those that are
         its householder's left out."""
-        others = dict(() if self.householder is None else self.householder.same).values()
-        told = {*self.compositions.attributes, *others, *self.depending}
+        told = {*self.compositions.attributes, *self._of_the_householder, *self.changed_by_moves}
         return tuple(name for name in self.households.names if name not in told)
 
     @cached_property

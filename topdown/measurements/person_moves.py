@@ -42,7 +42,7 @@ def moved_squared(queries: Iterable[LinkedQuery]) -> int:
     """The largest squared L2 distance between the answers to one of ``queries`` of households when a person moves from
     one household to another; `MOST_OF_A_MOVE` where there are too many kinds of households to examine.
 
-    What a household's members are, and what `Universe.depending` names, may change with it in every way that its
+    What a household's members are, and what `Universe.changed_by_moves` names, may change with it in every way that its
     conditions allow; `Universe.kept_by_moves` and what is said of the householder stay the same.
     """
     found = 0
@@ -50,7 +50,7 @@ def moved_squared(queries: Iterable[LinkedQuery]) -> int:
         if query.of_persons:
             continue
         universe = query.universe
-        depending = (universe.households.attribute(name).categories for name in universe.depending)
+        depending = (universe.households.attribute(name).categories for name in universe.changed_by_moves)
         if universe.compositions.n_classes * math.prod(map(len, depending)) > _MOST_KINDS:
             return MOST_OF_A_MOVE
         found = max(found, move_squared(_losses(query)))
@@ -79,7 +79,7 @@ def _answers(query: LinkedQuery, cells: IntArray) -> set[int | None]:
 def _kinds(universe: Universe) -> IntArray:
     """(classes x values of what depends on members): cells of households; their other attributes are equal."""
     households = universe.households
-    depending = [households.names.index(name) for name in universe.depending]
+    depending = [households.names.index(name) for name in universe.changed_by_moves]
     values = np.array(list(itertools.product(*(range(households.shape[place]) for place in depending))), np.int64)
     first = np.unravel_index(universe.compositions.examples, households.shape)
     places = [np.repeat(place[:, None], len(values), axis=1) for place in first]
