@@ -7,10 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
+import topdown as td
 from support.linked import census
 from support.linked_families import populated
 from topdown.errors import DataError
 from topdown.linked.dealing import NodeCells, dealt, members_by_class
+from topdown.linked.member_groups import Compositions, MemberGroup, MembersTotal
 from topdown.linked.record_faults import record_faults
 
 UNIVERSE = census(races=3, ages=3)
@@ -46,6 +48,33 @@ def test_all_is_dealt_that_the_rows_allow(seed: int) -> None:
             assert (plan.sum(axis=0) == members).all()
             assert (plan >= compositions.least * households[:, None]).all()
             assert (plan <= compositions.most * households[:, None]).all()
+
+
+@pytest.mark.parametrize(
+    ("households", "members"),
+    [
+        ([0, 3_000_000], [6_000_005, 0]),
+        ([2_500_000, 5_000_000], [2_000_000, 8_000_000]),
+        ([2_500_000, 5_000_000], [2_500_000_000, 1_999_999_999]),
+        ([1, 5_000_000], [5_000_000_003, 0]),
+    ],
+)
+def test_many_large_households_are_dealt(households: list[int], members: list[int]) -> None:
+    """What they have room for, and in some cases what is dealt, is more than 32 bits hold."""
+    schema = td.Schema.from_mapping({"size": ["1-3", "1+"]})
+    attribute = td.Schema.from_mapping({"kind": ["a", "b"]})
+    groups = tuple(
+        MemberGroup(kind, ((("kind", (kind,)),),), (((), 0, None),)) for kind in attribute.attribute("kind").categories
+    )
+    compositions = Compositions(schema, groups, MembersTotal("size", (1, 1), (3, 1000)))
+    given, persons = np.array(households), np.array(members)
+    for more in (0, 5_000_000_000):
+        plan = members_by_class(compositions, given, persons + more)
+        assert (plan is not None) == bool(compositions.fits(given, persons + more)) == (more == 0)
+        if plan is not None:
+            assert (plan.sum(axis=0) == persons).all()
+            assert ((plan.sum(axis=1) >= given) & (plan.sum(axis=1) <= [3, 1000] * given)).all()
+            assert (plan >= 0).all()
 
 
 def test_what_cannot_be_dealt_is_refused() -> None:

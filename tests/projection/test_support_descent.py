@@ -23,6 +23,8 @@ from topdown.projection.histograms.support_kernel import (
     apply_queries,
     coarse_inverse,
     coarse_solve,
+    solve_active_set,
+    solve_descending,
 )
 from topdown.projection.invariants import Contradiction
 from topdown.projection.rounding_method import rounding_named
@@ -272,6 +274,50 @@ def test_families_of_weakly_measured_cells_are_solved(seed: int) -> None:
     for solved in (solve_by_gradients(given), solve_by_exchanges(given, given.own)):
         residuals = given.check(solved)
         assert ((residuals.gap - residuals.rounding) / residuals.deviation).max() < 1e-8
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("root", [False, True])
+def test_a_family_of_which_the_cells_alone_were_measured_is_solved_as_by_the_dense_kernel(
+    root: bool, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the loops that are compiled for others, also where a large family's queries would be joined."""
+    rng = np.random.default_rng(11)
+    known = family(rng, 1 if root else 4, 70, root=root)
+    loops = solve_active_set, solve_descending
+    solve_by_gradients(known)
+    solve_by_exchanges(known, known.own)
+    compiled = [len(loop.signatures) for loop in loops]
+    given = replace(known, answers=known.answers[:0], said=[], precision=known.precision[:0])
+    if held:
+        group = np.arange(70) % 5
+        sums = np.stack([np.bincount(group, row, 5) for row in given.nearest(given.own.astype(np.float64))])
+        given = replace(given, held=HeldSums(group, sums))
+    x = rng.random(given.own.shape)
+    assert np.array_equal(given.times(x), given.single * x)
+    dense = solve_compiled(given.program())
+    for large in (False, True):
+        if large:
+            monkeypatch.setattr(support_family, "_LARGE", 0)
+        again = replace(given)
+        for solved in (solve_by_gradients(again), solve_by_exchanges(again, again.own)):
+            assert np.abs(dense.x - solved.x).max() * np.sqrt(given.diagonal) < 1e-7
+            residuals = again.check(solved)
+            assert ((residuals.gap - residuals.rounding) / residuals.deviation).max() < 1e-8
+    assert [len(loop.signatures) for loop in loops] == compiled
+
+
+@pytest.mark.parametrize("by_gradients", [False, True])
+def test_a_release_of_which_the_cells_alone_were_measured_is_made(
+    by_gradients: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by_gradients:
+        monkeypatch.setattr(support_family, "DENSE_CELLS", 0)
+    counts = populated(12)
+    alone = td.Plan("discrete-gaussian", rho=2, shares={level: {"detailed": "1/3"} for level in LEVELS})
+    found = made(counts, AskedMeasurements(counts, alone, KEY))
+    assert found.certificate.holds()
+    assert {answers.query for answers in found.touched} == {"detailed"}
 
 
 def test_large_families_are_solved_as_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
@@ -41,6 +42,9 @@ _OF_ONE_TABLE = (
 )
 """Settings of a release of one table that change nothing of two."""
 
+_MOST_CODES, _MOST_DIGITS = 1_000_000, 100
+"""How many codes a range may have, and how many digits its numbers."""
+
 
 class CodedOptions(TomlSection):
     """An attribute whose table has codes."""
@@ -56,20 +60,30 @@ class CodedOptions(TomlSection):
             category: tuple(code for text in ([own] if isinstance(own, str) else own) for code in _range(text))
             for category, own in self.categories.items()
         }
-        every = [code for own in found.values() for code in own]
-        for code in every:
-            if every.count(code) > 1:
+        seen = set[str]()
+        for code in itertools.chain.from_iterable(found.values()):
+            if code in seen:
                 raise ConfigError(f"input.coded: code {shown(code)} of column {shown(self.column)} stands twice")
+            seen.add(code)
         return found
 
 
 def _range(text: str) -> list[str]:
-    """The codes of "20" or "21-24"; of numbers that begin with 0 all have as many digits."""
-    first, dash, last = text.partition("-")
-    if not (dash and first.isdigit() and last.isdigit()):
+    """The codes of "20" or "21-24", also with blanks or a longer dash; of numbers that begin with 0 all have as many
+    digits."""
+    first, _, last = (part.strip() for part in text.replace("–", "-").partition("-"))
+    if not (first.isdigit() and last.isdigit()):
         return [text]
+    if not (first + last).isascii():
+        raise ConfigError(f"input.coded: the range {shown(text)} has digits that are not 0 to 9; write these")
+    if max(len(first), len(last)) > _MOST_DIGITS:
+        raise ConfigError(f"input.coded: the range {shown(text)} has numbers of more than {_MOST_DIGITS} digits")
     if int(first) > int(last):
         raise ConfigError(f"input.coded: the range {shown(text)} has no codes; write the smaller number first")
+    if int(last) - int(first) >= _MOST_CODES:
+        raise ConfigError(
+            f"input.coded: the range {shown(text)} has more than {_MOST_CODES:,} codes; give those that the table has"
+        )
     return [str(code).zfill(len(first)) for code in range(int(first), int(last) + 1)]
 
 

@@ -7,7 +7,7 @@ class of households is a flow with whole bounds, and within a class members are 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from topdown.geography.tree import IntArray
 from topdown.linked.member_groups import Compositions
 from topdown.linked.record_faults import LinkedRows
 from topdown.linked.universe import NONE, Universe
+
+_MOST_FLOW = np.iinfo(np.int32).max
+"""The largest flow that scipy's maximum flow takes."""
 
 
 class NodeCells(NamedTuple):
@@ -27,13 +30,7 @@ class NodeCells(NamedTuple):
 
 def members_by_class(compositions: Compositions, households: IntArray, members: IntArray) -> IntArray | None:
     """How many members of every group the households of every class get (classes x groups), from how many
-    ``households`` (classes,) and ``members`` (groups,) there are; None where they cannot be dealt.
-
-    A maximum flow from classes to groups; lower bounds as in Ford, Fulkerson 1962, "Flows in Networks".
-    """
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import maximum_flow
-
+    ``households`` (classes,) and ``members`` (groups,) there are; None where they cannot be dealt."""
     lived = np.flatnonzero(households > 0)
     count, groups = households[lived], len(members)
     least = compositions.least[lived] * count[:, None]
@@ -43,13 +40,34 @@ def members_by_class(compositions: Compositions, households: IntArray, members: 
     most = compositions.total_most[lived] * count - least.sum(axis=1)
     if (left < 0).any() or (room < 0).any() or (most < fewest).any():
         return None
+    # No more flows than there is to be dealt.
+    whole = int(left.sum())
+    room, most = np.minimum(room, left), np.minimum(most, whole)
+    if not int(fewest.sum()) <= whole <= int(most.sum()) or (most < fewest).any():
+        return None
+    flow = (_flow if whole <= _MOST_FLOW else _large_flow)(room, fewest, most, left)
+    if flow is None:
+        return None
+    dealt = np.zeros((compositions.n_classes, groups), np.int64)
+    dealt[lived] = least + flow
+    return dealt
+
+
+def _flow(room: IntArray, fewest: IntArray, most: IntArray, left: IntArray) -> IntArray | None:
+    """Whole numbers from 0 to ``room`` (classes x groups), of every class from ``fewest`` to ``most``, of every group
+    ``left``; None where there are none.
+
+    A maximum flow from classes to groups; lower bounds as in Ford, Fulkerson 1962, "Flows in Networks".
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
     # Nodes: a source and an end of what must flow, an inner source, then classes and groups. Whatever flows at all
     # passes the groups, each of which must be full; of that the classes' least must come from the classes.
-    start, end, inner, n = 0, 1, 2, len(lived)
+    n, groups = room.shape
+    start, end, inner = 0, 1, 2
     of_class, of_group = 3 + np.arange(n), 3 + n + np.arange(groups)
     spare = int(left.sum()) - int(fewest.sum())
-    if spare < 0:
-        return None
     tail = np.concatenate([np.full(n, start), [start], np.full(n, inner), np.repeat(of_class, groups), of_group])
     head = np.concatenate([of_class, [inner], of_class, np.tile(of_group, n), np.full(groups, end)])
     capacity = np.concatenate([fewest, [spare], most - fewest, room.reshape(-1), left])
@@ -57,10 +75,33 @@ def members_by_class(compositions: Compositions, households: IntArray, members: 
     found = maximum_flow(matrix, start, end)
     if found.flow_value != int(left.sum()):
         return None
-    flow = np.asarray(found.flow.tocsr()[of_class][:, of_group].todense()).astype(np.int64)
-    dealt = np.zeros((compositions.n_classes, groups), np.int64)
-    dealt[lived] = least + flow
-    return dealt
+    return np.asarray(found.flow.tocsr()[of_class][:, of_group].todense()).astype(np.int64)
+
+
+def _large_flow(room: IntArray, fewest: IntArray, most: IntArray, left: IntArray) -> IntArray | None:
+    """As `_flow`, of numbers beyond 32 bits, by a linear program, whose vertices are whole."""
+    from scipy.optimize import linprog
+    from scipy.sparse import eye_array, kron, vstack
+
+    n, groups = room.shape
+    by_class = kron(eye_array(n), np.ones((1, groups)))
+    within: Any = vstack([by_class, -by_class])  # sparse, which the types do not know
+    by_group: Any = kron(np.ones((1, n)), eye_array(groups))
+    solved = linprog(
+        np.zeros(room.size),
+        A_ub=within,
+        b_ub=np.concatenate([most, -fewest]),
+        A_eq=by_group,
+        b_eq=left,
+        bounds=list(zip(np.zeros(room.size), room.reshape(-1), strict=True)),
+        method="highs-ds",
+    )
+    if solved.status != 0 or solved.x is None:
+        return None
+    flow = np.rint(solved.x).astype(np.int64).reshape(room.shape)
+    own = flow.sum(axis=1)
+    right = (flow >= 0).all() and (flow <= room).all() and (flow.sum(axis=0) == left).all()
+    return flow if right and (own >= fewest).all() and (own <= most).all() else None
 
 
 def dealt(universe: Universe, leaves: Iterator[tuple[int, NodeCells]]) -> LinkedRows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from support.places import SMALL_DATA, Command
 from topdown.config import load_linked
+from topdown.config.linked_settings import CodedOptions
 from topdown.errors import ConfigError
 from topdown.linked.universe import LinkedQuery
 from topdown.pipeline.linked.linked_draw import check_linked_tables
@@ -240,6 +242,41 @@ open = "1+"
     found = counts.answers(LinkedQuery.parse("persons: race", config.universe), slice(0, 1))[0]
     assert found.tolist() == [(races == "01").sum(), (races == "02").sum(), np.isin(races, ["03", "63"]).sum()]
     assert counts.answers(LinkedQuery.parse("households: total", config.universe), slice(0, 1)).tolist() == [[2500]]
+
+
+def coded(*given: str) -> list[str]:
+    """The codes of a category of which ``given`` is written."""
+    return list(CodedOptions(column="code", categories={"some": list(given)}).codes()["some"])
+
+
+@pytest.mark.parametrize("written", ["08-11", "08–11", "08 - 11", " 08 –11 "])
+def test_two_numbers_with_a_dash_between_them_are_a_range(written: str) -> None:
+    assert coded(written) == ["08", "09", "10", "11"]
+
+
+@pytest.mark.parametrize("written", ["1-2-3", "A-B", "1 A", "21-", "-5", "4-7+", "1—2", " 20", "²"])
+def test_any_other_text_is_a_code(written: str) -> None:
+    assert coded(written) == [written]
+
+
+def test_many_codes_are_read_at_once() -> None:
+    """In a time that grows with their number, and not with its square."""
+    began = time.process_time()
+    assert len(coded("21-36", "1000-100999")) == 100_016
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("0-1000000", "the range '0-1000000' has more than 1,000,000 codes"),
+        (f"1-1{'0' * 5000}", "more than 100 digits"),
+        ("1-²", "has digits that are not 0 to 9"),
+    ],
+)
+def test_ranges_that_cannot_be_meant(written: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^input.coded: .*{said}"):
+        coded(written)
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,18 @@ def test_of_confidential_tables_no_number_is_printed(tmp_path: Path, topdown: Co
     assert not (tmp_path / "out" / "public").exists()
 
 
+TABLES = 'tables = ["persons: hispanic * race", "persons: relationship", "households: size", "households: type"]'
+
+
+@pytest.mark.parametrize("change", [("tables = [", "margins = false\ntables = ["), (TABLES, "")])
+def test_without_intervals_there_is_no_table_of_them(change: tuple[str, str], tmp_path: Path) -> None:
+    study_linked(load_linked(configured(tmp_path)), tmp_path / "out", replicates=1)
+    assert (tmp_path / "out" / "internal" / COVERAGE).exists()
+    study_linked(load_linked(configured(tmp_path, change)), tmp_path / "out", replicates=1)
+    assert sorted(path.name for path in (tmp_path / "out" / "internal").iterdir()) == sorted([RESULTS, ERRORS, REPORT])
+    assert "Margins of error" not in (tmp_path / "out" / "internal" / REPORT).read_text()
+
+
 def test_a_study_is_not_written_where_it_would_be_public(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not written under a directory called public"):
         study_linked(load_linked(configured(tmp_path)), tmp_path / "public")

@@ -56,10 +56,11 @@ def study_linked(
     """Measure both tables of ``config`` many times, solve each measurement separately and together, and write how many
     results are impossible and how large errors are, both ways, to ``output``/internal.
 
-    Leaves results.parquet, errors.parquet and coverage.parquet (`LinkedComparison`), and report.html. ``workers``
-    (threads) and ``replicates`` stand in for the configuration's. An interrupt keeps the replicates that are finished.
-    No budget is spent. Raises `ConfigError` for an output directory that is public, and whatever a release would be
-    refused for, before the first replicate; `ProjectionError` where a replicate cannot be solved.
+    Leaves results.parquet, errors.parquet, coverage.parquet where the releases have intervals (`LinkedComparison`), and
+    report.html. ``workers`` (threads) and ``replicates`` stand in for the configuration's. An interrupt keeps the
+    replicates that are finished. No budget is spent. Raises `ConfigError` for an output directory that is public, and
+    whatever a release would be refused for, before the first replicate; `ProjectionError` where a replicate cannot be
+    solved.
     """
     stages, options = stages or Silent(), config.study
     directory = confidential_directory(config.output_path if output is None else output)
@@ -98,6 +99,9 @@ def study_linked(
     with stages.stage("writing"), writing(directory):
         make_folder(directory, private=True)
         tables = {RESULTS: comparison.results(), ERRORS: comparison.errors(), COVERAGE: comparison.coverage()}
+        if tables[COVERAGE].empty:  # no interval is published; nothing stays of an earlier study
+            del tables[COVERAGE]
+            (directory / COVERAGE).unlink(missing_ok=True)
         for name, frame in tables.items():
             write_marked(directory / name, frame, marks)
         with whole_file(directory / REPORT, private=True) as partial:

@@ -188,7 +188,8 @@ class SupportFamily:
                     one[joint[number], place] = self.answers[query] + firsts[query]
                 at[number], each[number, : len(members)] = sum(map(len, within)), self.precision[members]
                 within.append(one)
-        answers = np.ascontiguousarray((np.stack(joint) + ends[:-1, None]).T.astype(np.int32))
+        of_cell = np.array(joint, np.int64).reshape(len(joint), len(self.cells))  # also where there is no query
+        answers = np.ascontiguousarray((of_cell + ends[:-1, None]).T.astype(np.int32))
         return JoinedQueries(answers, ends, weights, at, np.concatenate(within), each)
 
     @cached_property
