@@ -56,10 +56,7 @@ class CodedOptions(TomlSection):
 
     def codes(self) -> dict[str, tuple[str, ...]]:
         """The codes by category, each once. Raises `ConfigError`."""
-        found = {
-            category: tuple(code for text in ([own] if isinstance(own, str) else own) for code in _range(text))
-            for category, own in self.categories.items()
-        }
+        found = {category: tuple(_each_code(own, "input.coded")) for category, own in self.categories.items()}
         seen = set[str]()
         for code in itertools.chain.from_iterable(found.values()):
             if code in seen:
@@ -68,21 +65,26 @@ class CodedOptions(TomlSection):
         return found
 
 
-def _range(text: str) -> list[str]:
+def _each_code(own: str | list[str], setting: str) -> list[str]:
+    """The codes of a text or of several, one by one; ``setting``: where they stand."""
+    return [code for text in ([own] if isinstance(own, str) else own) for code in _range(text, setting)]
+
+
+def _range(text: str, setting: str) -> list[str]:
     """The codes of "20" or "21-24", also with blanks or a longer dash; of numbers that begin with 0 all have as many
     digits."""
     first, _, last = (part.strip() for part in text.replace("–", "-").partition("-"))
     if not (first.isdigit() and last.isdigit()):
         return [text]
     if not (first + last).isascii():
-        raise ConfigError(f"input.coded: the range {shown(text)} has digits that are not 0 to 9; write these")
+        raise ConfigError(f"{setting}: the range {shown(text)} has digits that are not 0 to 9; write these")
     if max(len(first), len(last)) > _MOST_DIGITS:
-        raise ConfigError(f"input.coded: the range {shown(text)} has numbers of more than {_MOST_DIGITS} digits")
+        raise ConfigError(f"{setting}: the range {shown(text)} has numbers of more than {_MOST_DIGITS} digits")
     if int(first) > int(last):
-        raise ConfigError(f"input.coded: the range {shown(text)} has no codes; write the smaller number first")
+        raise ConfigError(f"{setting}: the range {shown(text)} has no codes; write the smaller number first")
     if int(last) - int(first) >= _MOST_CODES:
         raise ConfigError(
-            f"input.coded: the range {shown(text)} has more than {_MOST_CODES:,} codes; give those that the table has"
+            f"{setting}: the range {shown(text)} has more than {_MOST_CODES:,} codes; give those that the table has"
         )
     return [str(code).zfill(len(first)) for code in range(int(first), int(last) + 1)]
 
@@ -122,9 +124,10 @@ class LinkedInput(TomlSection):
         found: dict[str, dict[str, list[str]]] = {}
         for table, chosen in self.where.items():
             for name, own in chosen.items():
-                values = [code for text in ([own] if isinstance(own, str) else own) for code in _range(text)]
+                setting = f"input.where.{table}.{name}"
+                values = _each_code(own, setting)
                 if not values:
-                    raise ConfigError(f"input.where.{table}.{name} names no value; name one, or leave it out")
+                    raise ConfigError(f"{setting} names no value; name one, or leave it out")
                 found.setdefault(table, {})[name] = values
         return found
 
