@@ -98,7 +98,8 @@ def _outlines_of(geography: Geography, source: Path) -> tuple[IntArray, Any]:
         raise DataError(f"{shown_path(source)}: no unit has an outline; give one with polygons")
     nodes, outlines = of_each[kept], shapes[kept]
     require_once(source, geography, nodes)
-    points = [import_module("shapely").get_coordinates(one) for one in outlines]
+    shapely = import_module("shapely")
+    points = [shapely.get_coordinates(one) for one in outlines]
     endless = np.array([not np.isfinite(own).all() for own in points])
     if endless.any():
         unit = geography.describe(int(nodes[np.argmax(endless)]))

@@ -48,7 +48,7 @@ def outlines_in(path: Path) -> Any:
     return found
 
 
-def files_of(path: Path) -> list[Path]:
+def outline_files(path: Path) -> list[Path]:
     """The files in which the outlines of ``path`` are: of a shapefile, also those of its properties and its system."""
     beside = (".dbf", ".prj", ".cpg") if path.suffix.lower() == ".shp" else ()
     return [

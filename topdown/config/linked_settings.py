@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, StrictInt, model_validator
 from topdown.config.derivation import DerivationConfig, Output
 from topdown.config.privacy import LedgerOptions
 from topdown.config.release import RunConfig
-from topdown.config.table_settings import GeographyOptions
+from topdown.config.table_settings import GeographyOptions, named_twice
 from topdown.config.toml_section import Exact, TomlSection
 from topdown.errors import ConfigError, PlanError, require_known
 from topdown.linked.link_text import facts_of, universe_of
@@ -347,9 +347,9 @@ class LinkedConfig(DerivationConfig):
         queries = self.privacy.queries.get(name, [DETAILED])
         if not queries:
             raise ConfigError(f"privacy.queries.{name} is empty; name a query, or leave it out")
-        for query in queries:
-            if queries.count(query) > 1:
-                raise PlanError(f"privacy.queries.{name} names {shown(query)} twice; name it once")
+        twice = named_twice(queries)
+        if twice is not None:
+            raise PlanError(f"privacy.queries.{name} names {shown(twice)} twice; name it once")
 
         def spread(share: Any, where: str) -> dict[str, Fraction]:
             if isinstance(share, Mapping):

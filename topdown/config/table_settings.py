@@ -229,10 +229,10 @@ class GeographyOptions(TomlSection):
         levels = self.levels if self.levels is not None else list(self.widths or {})
         if not all(name.strip() for name in self.level_names):
             found.append("a level has an empty name; give every one a name in levels, or in widths and root_level")
-        twice = _named_twice(self.level_names)
+        twice = named_twice(self.level_names)
         if twice is not None:
             found.append(f"two levels are called {shown(twice)}; give every level its own name")
-        twice = None if self.spine is None else _named_twice(self.measured_names)
+        twice = None if self.spine is None else named_twice(self.measured_names)
         if twice is not None:
             found.append(f"two levels of the spine are called {shown(twice)}; name them apart in geography.spine.names")
         if isinstance(self.names, dict):
@@ -266,7 +266,7 @@ class GeographyOptions(TomlSection):
         return dict.fromkeys(named, "a column of names") | dict.fromkeys(self.levels or (), "a level")
 
 
-def _named_twice(names: list[str]) -> str | None:
+def named_twice(names: list[str]) -> str | None:
     """The first of ``names`` that comes again; None where none does."""
     return next((name for name in names if names.count(name) > 1), None)
 

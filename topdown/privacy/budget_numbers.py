@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -38,6 +39,14 @@ def positive_number(value: Any, what: str) -> Fraction:
     if number <= 0:
         raise BudgetError(f"{what} is {figure(value)}; give a number above 0")
     return number
+
+
+def float_or_nan(value: Any) -> float:
+    """``value`` as a float, nan where it is none or beyond the range of doubles."""
+    try:
+        return float(value)
+    except (OverflowError, TypeError, ValueError):
+        return math.nan
 
 
 def _shown(value: object) -> str:

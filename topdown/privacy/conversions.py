@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import erfcx, ndtr
 
 from topdown.errors import BudgetError
+from topdown.privacy.budget_numbers import float_or_nan
 from topdown.wording import figure
 
 Real: TypeAlias = float | Fraction
@@ -393,23 +394,15 @@ def _root(function: Callable[[float], float], low: float, high: float, absolute:
     return float(brentq(function, low, high, xtol=absolute, rtol=relative))
 
 
-def _number(value: Real) -> float:
-    """``value`` as a float, nan where it is none."""
-    try:
-        return float(value)
-    except (OverflowError, TypeError, ValueError):
-        return math.nan
-
-
 def _check(name: str, value: Real, *, zero: bool = False) -> float:
-    number = _number(value)
+    number = float_or_nan(value)
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise BudgetError(f"{name} is {figure(value)}; give a finite number {'of 0 or more' if zero else 'above 0'}")
     return number
 
 
 def _check_delta(delta: Real) -> float:
-    number = _number(delta)
+    number = float_or_nan(delta)
     if not 0 < number < 1:
         raise BudgetError(f"delta is {figure(delta)}; give a number above 0 and below 1, such as 1e-10")
     return number

@@ -22,6 +22,7 @@ from typing import Literal, get_args
 
 from topdown.errors import ConfigError
 from topdown.neighbours import COUNTS_MOVED, Neighbours
+from topdown.privacy.budget_numbers import float_or_nan
 from topdown.wording import shown
 
 Form = Literal["exact", "printed"]
@@ -79,7 +80,7 @@ def sum_sensitivity(lower: float, upper: float, *, neighbours: Neighbours = "add
         60.0
     """
     _name("neighbours", neighbours, get_args(Neighbours))
-    low, high = _number(lower), _number(upper)
+    low, high = float_or_nan(lower), float_or_nan(upper)
     if low < high and math.inf in (-low, high):
         return math.inf
     width = _width(lower, upper)
@@ -293,18 +294,10 @@ def largest_variance(n: int, lower: float, upper: float, *, ddof: int = 1, form:
 
 
 def _width(lower: float, upper: float) -> float:
-    low, high = _number(lower), _number(upper)
+    low, high = float_or_nan(lower), float_or_nan(upper)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ConfigError(f"bounds [{shown(lower)}, {shown(upper)}]: give finite numbers, lower < upper")
     return high - low
-
-
-def _number(end: float) -> float:
-    """``end`` as a float, nan where it is none."""
-    try:
-        return float(end)
-    except (OverflowError, TypeError, ValueError):
-        return math.nan
 
 
 def _size(n: int, least: int) -> int:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from topdown.analysis.outlines import files_of, outlines_in
+from topdown.analysis.outlines import outline_files, outlines_in
 from topdown.analysis.page.page_numbers import PageNumbers, in_pieces, nodes_of_page
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
@@ -159,7 +159,7 @@ def _released(found: PublishedRelease) -> Iterator[Assignment]:
 
 def _mark(public: Path, options: PageOptions) -> str:
     """A code of everything that a page is made from: the release, the options, and the software."""
-    outlines = [] if options.geometry is None else files_of(options.geometry)
+    outlines = [] if options.geometry is None else outline_files(options.geometry)
     digests = [file_digest(path) for path in (public / MANIFEST, *outlines, *options.areas)]
     return hashlib.sha256(
         "\n".join([version_of(), *digests, *(path.name for path in options.areas)]).encode()
