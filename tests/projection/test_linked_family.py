@@ -232,10 +232,36 @@ def test_from_inside_precisions_may_differ_by_many_orders_of_magnitude(seed: int
     assert family.check(family._fitted(solve_inside(family))).worst < FAMILY_TOLERANCE
 
 
+def _from_nothing(program: linked_kernel.FamilyArrays) -> tuple[Any, ...]:
+    begin = linked_kernel.Begin.from_nothing(program)
+    return tuple(linked_kernel.solve_linked(program, begin, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_prior_that_moves_is_followed_in_few_rounds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solution with another centre is sought from the one before, and is what it is from nothing."""
+    family = measured_family(UNIVERSE, np.random.default_rng(seed), children=12, mean=4.0)
+    solve, rounds = linked_kernel.solve_linked, []
+
+    def counted(*given: Any) -> Any:
+        found = solve(*given)
+        rounds.append(found[4])
+        return found
+
+    monkeypatch.setattr(linked_kernel, "solve_linked", counted)
+    centred, (solved, lacking) = family.centred()
+    first, *later = rounds
+    assert len(later) >= 1
+    assert sum(later) < first
+    assert solved.rounds == sum(rounds)
+    assert lacking.worst < FAMILY_TOLERANCE
+    np.testing.assert_allclose(solved.x, centred._solved().x, atol=1e-8)
+
+
 def test_a_family_that_goes_round_in_circles_is_solved_from_inside() -> None:
     """Noise far above the counts: more rows are held than there are cells above 0."""
     family = measured_family(UNIVERSE, np.random.default_rng(0), children=20, mean=1.0, rho=1e-3)
-    _, _, _, ended, rounds = linked_kernel.solve_linked(family._arrays(), np.random.default_rng(0))
+    _, _, _, ended, rounds = _from_nothing(family._arrays())
     assert ended == linked_kernel.GIVEN_UP
     solved, lacking = family.solve()
     assert solved.rounds > rounds
@@ -264,7 +290,7 @@ def test_a_solution_that_misses_its_certificate_is_solved_again_from_inside(monk
 def test_what_is_no_number_is_no_solution() -> None:
     program = measured_family(UNIVERSE, np.random.default_rng(0), children=3, mean=4.0)._arrays()
     program.g[1, 2] = np.nan
-    assert linked_kernel.solve_linked(program, np.random.default_rng(0))[3] == linked_kernel.GIVEN_UP
+    assert _from_nothing(program)[3] == linked_kernel.GIVEN_UP
 
 
 def test_a_cell_is_not_covered_by_a_detailed_query_in_which_others_count_with_it() -> None:

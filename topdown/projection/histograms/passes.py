@@ -67,7 +67,7 @@ def in_order(
     its cells, most of which are below 1/2, would round the total down too often.
     """
     _, found = without_pull(
-        family, lambda program: _passes(program, order, solve, whole_total), lambda found: found[-1].x
+        family, lambda program, _: _passes(program, order, solve, whole_total), lambda found: found[-1].x
     )
     return found
 

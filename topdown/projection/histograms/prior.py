@@ -43,14 +43,15 @@ P = TypeVar("P", bound=_Centred)
 A = TypeVar("A")
 
 
-def without_pull(program: P, solve: Callable[[P], A], found_at: Callable[[A], FloatArray]) -> tuple[P, A]:
+def without_pull(program: P, solve: Callable[[P, A | None], A], found_at: Callable[[A], FloatArray]) -> tuple[P, A]:
     """The ``program`` and its solution by ``solve``, x ``found_at``, with the prior centred at the solution, again and
-    again until it moves no measured answer (the proximal point method: Rockafellar 1976)."""
-    found = solve(program)
+    again until it moves no measured answer (the proximal point method: Rockafellar 1976). ``solve`` is given what it
+    found with the centre before, from which the next solution is not far."""
+    found = solve(program, None)
     for _ in range(_CENTRES):
         x = found_at(found)
         if program.prior is None or program.prior.pull(x) <= _PULL:
             break
         program = program.nearer(x)
-        found = solve(program)
+        found = solve(program, found)
     return program, found

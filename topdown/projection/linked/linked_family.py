@@ -282,23 +282,28 @@ class LinkedFamily(NamedTuple):
         """The program with its prior where it moves nothing measured, and what `solve` finds."""
         return without_pull(self, LinkedFamily._checked, lambda found: found[0].x)
 
-    def _checked(self) -> tuple[Solved, Residuals]:
-        solved = self._solved()
+    def _checked(self, near: tuple[Solved, Residuals] | None = None) -> tuple[Solved, Residuals]:
+        solved = self._solved(near=None if near is None else near[0])
         found = self.check(solved)
         if found.worst > FAMILY_TOLERANCE:
             again = self._solved_by_differences(solved.x, solved.rounds) or self._solved_inside(solved.rounds)
             solved, found = (solved, found) if again is None else (again, self.check(again))
         return solved, found
 
-    def _solved(self, attempts: int = _ATTEMPTS) -> Solved:
+    def _solved(self, attempts: int = _ATTEMPTS, near: Solved | None = None) -> Solved:
+        """The solution; the first of so many ``attempts`` begins ``near`` one, if there is one."""
         from topdown.projection.linked import linked_kernel
 
         program = self._arrays()
         if (program.alone <= 0).any():
             raise ProjectionError("a family's program was not solved: what was measured does not determine it")
-        rounds = 0
+        rounds = 0 if near is None else near.rounds
         for attempt in range(attempts):
-            x, sums, rows, ended, more = linked_kernel.solve_linked(program, np.random.default_rng(attempt))
+            begin = linked_kernel.Begin.from_nothing(program)
+            if near is not None and attempt == 0:
+                begin = linked_kernel.Begin.near(program, near.x, near.sums, near.rows)
+            generator = np.random.default_rng(attempt)
+            x, sums, rows, ended, more = linked_kernel.solve_linked(program, begin, generator)
             rounds += more
             if ended == linked_kernel.SINGULAR:
                 raise ProjectionError("a family's program was not solved: what was measured does not determine it")

@@ -90,6 +90,33 @@ class FamilyArrays(NamedTuple):
     high: Any
 
 
+class Begin(NamedTuple):
+    """Where the rounds begin. They change it.
+
+    ``free`` (children x cells): the cells that may be above 0; ``side`` (children x rows): the bound at which a row is
+    held, -1 below, 1 above, 2 where both are one, 0 for neither; the multipliers of the ``sums`` (cells,) and of the
+    ``rows`` (children x rows); ``stage``, of the tolerances.
+    """
+
+    free: Any
+    side: Any
+    sums: Any
+    rows: Any
+    stage: int
+
+    @classmethod
+    def from_nothing(cls, program: FamilyArrays) -> Begin:
+        """Every cell free, and rows held only where they have no choice."""
+        side = np.where(program.low == program.high, 2, 0).astype(np.int8)
+        return cls(program.allowed.copy(), side, np.zeros_like(program.total), np.zeros_like(program.low), 0)
+
+    @classmethod
+    def near(cls, program: FamilyArrays, x: Any, sums: Any, rows: Any) -> Begin:
+        """At the solution of a program that differs little: ``x`` (children x cells) and its multipliers."""
+        side = np.where(program.low == program.high, 2, -np.sign(rows)).astype(np.int8)
+        return cls(program.allowed & (x > 0), side, sums.copy(), rows.copy(), len(_SIGNS) - 1)
+
+
 @compiled
 def _no_equations(children: int) -> Any:
     cells, answers = np.empty(0, np.int64), np.empty((0, 0), np.uint32)
@@ -533,21 +560,18 @@ def _give_back(program: Any, free: Any, stale: Any) -> None:
 
 
 @compiled
-def solve_linked(program: Any, generator: Any) -> tuple[Any, Any, Any, int, int]:
+def solve_linked(program: Any, begin: Any, generator: Any) -> tuple[Any, Any, Any, int, int]:
     """The solution x (children x cells) of a program's `FamilyArrays`, the multipliers of the sums (cells,) and of the
-    rows (children x rows), how it ended and in how many rounds. ``generator`` decides who changes sides where all of
-    them make no progress."""
+    rows (children x rows), how it ended and in how many rounds, from where these `Begin`. ``generator`` decides who
+    changes sides where all of them make no progress."""
     children, cells = program.g.shape
-    x, multiplier, others = np.zeros_like(program.g), np.zeros(cells), np.zeros_like(program.low)
-    free, side = program.allowed.copy(), np.zeros(others.shape, np.int8)
-    rows, largest = others.shape[1], np.empty(children)
+    free, side, multiplier, others, stage = begin
+    x, rows, largest = np.zeros_like(program.g), others.shape[1], np.empty(children)
     for c in range(children):
         largest[c] = program.unit[c].max() ** 2
-        for h in range(rows):
-            side[c, h] = 2 if program.low[c, h] == program.high[c, h] else 0
     push, slack = np.empty_like(others), np.empty_like(others)
     equations, stale = _no_equations(children), np.ones(children, np.bool_)
-    heavy, stage, lacked, fewest, patience = _WEIGHT, 0, np.inf, np.iinfo(np.int64).max, _PATIENCE
+    heavy, lacked, fewest, patience = _WEIGHT, np.inf, np.iinfo(np.int64).max, _PATIENCE
     weight = heavy * largest
     for rounds in range(1, _MOST_ROUNDS + 1):
         sign, last, tired = _SIGNS[stage], stage == len(_SIGNS) - 1, patience == 0
@@ -562,7 +586,7 @@ def solve_linked(program: Any, generator: Any) -> tuple[Any, Any, Any, int, int]
                 # What a row lacks is a multiplier times its weight.
                 slack[c, h] += sign / np.sqrt(largest[c]) * _WEIGHT / heavy
         chance = generator.random((children, cells + rows)) / (2.0 * generator.random()) if tired else np.empty((0, 0))
-        least_kept = _SMALL if rounds == 1 and program.tied and cells > _FEW else -sign
+        least_kept = _SMALL if rounds == 1 and stage == 0 and program.tied and cells > _FEW else -sign
         wrong = _change_minds(
             program, x, multiplier, weight, slack, sign, least_kept, chance, free, side, others, push, stale
         )
