@@ -1,6 +1,6 @@
 """Households and persons of real blocks, solved together.
 
-``PYTHONPATH=tests python benchmarks/linked_blocks.py BLOCKS PREFIX``
+``OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests python benchmarks/linked_blocks.py BLOCKS PREFIX``
 
 BLOCKS is a table as `benchmarks/synthetic_households.py` reads it; of its synthetic households those in blocks whose
 codes begin with PREFIX (44001 is a county) are tabulated, measured with rho 2.56 for each of both tables, shared out

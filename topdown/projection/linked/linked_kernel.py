@@ -138,9 +138,9 @@ def _weights(program: Any, side: Any, weight: float, c: Any) -> Any:
 def _refresh(program: Any, free: Any, side: Any, weight: Any, stale: Any, equations: Any) -> bool:
     """Make the ``equations`` of the children that are ``stale``; False where they have no solution.
 
-    A child's are its free cells (n,), 1 / D (n,), the answers that weigh (n x places, for none the number of all) and
-    their coefficients times the roots of their weights (n x places), and the inverse: of 1 + R A D^-1 A' R, or that of
-    the cells, where no answers are given.
+    A child's are its free cells (n,), 1 / D (n,), the answers that weigh (n x the most that a cell has, then the number
+    of all) and their coefficients times the roots of their weights (of the same shape), and the inverse: of
+    1 + R A D^-1 A' R, or that of the cells, where no answers are given.
     """
     answers, parts, places = program.answers, program.parts, program.answers.shape[1]
     every = program.first + side.shape[1]
@@ -160,9 +160,10 @@ def _refresh(program: Any, free: Any, side: Any, weight: Any, stale: Any, equati
             for p in range(places):
                 size[answers[k, p]] += 1
         size[every] = 0
-        diagonal, own, part, weigh = np.empty(n), np.full((n, places), _NONE, np.uint32), np.zeros((n, places)), 0
+        diagonal, own, part = np.empty(n), np.full((n, places), _NONE, np.uint32), np.zeros((n, places))
+        weigh, widest = 0, 0
         for e in range(n):
-            k = index[e]
+            k, width = index[e], 0
             diagonal[e] = alone[k]
             for p in range(places):
                 a = answers[k, p]
@@ -177,11 +178,14 @@ def _refresh(program: Any, free: Any, side: Any, weight: Any, stale: Any, equati
                     number[a] = weigh
                     size[a] = -1
                     weigh += 1
-                own[e, p] = number[a]
-                part[e, p] = own_part * np.sqrt(own_weight)
+                own[e, width] = number[a]
+                part[e, width] = own_part * np.sqrt(own_weight)
+                width += 1
+            widest = max(widest, width)
+        own, part = own[:, :widest].copy(), part[:, :widest].copy()
         if weigh < _FEWER * n:
             for e in range(n):
-                for p in range(places):
+                for p in range(widest):
                     if own[e, p] == _NONE:
                         own[e, p] = weigh
             inverse = _of_answers(1 / diagonal, own, part, weigh)
@@ -214,15 +218,20 @@ def _same(program: Any, free: Any, side: Any, weight: Any, one: Any, other: Any)
 @compiled
 def _of_answers(spread: Any, own: Any, part: Any, weigh: int) -> Any:
     """1 + R A D^-1 A' R."""
-    found = np.zeros((weigh + 1, weigh + 1))
+    found = np.zeros((weigh, weigh))
     for e in range(len(spread)):
         for p in range(own.shape[1]):
-            mine, times = found[own[e, p]], spread[e] * part[e, p]
-            for q in range(own.shape[1]):
-                mine[own[e, q]] += times * part[e, q]
+            one, times = own[e, p], spread[e] * part[e, p]
+            if one == weigh:
+                break  # and so are the rest
+            for q in range(p + 1):
+                other = own[e, q]
+                found[max(one, other), min(one, other)] += times * part[e, q]
     for a in range(weigh):
         found[a, a] += 1.0
-    return found[:weigh, :weigh].copy()
+        for b in range(a):
+            found[b, a] = found[a, b]
+    return found
 
 
 @compiled
