@@ -75,6 +75,8 @@ def test_whole_numbers_stay_whole(geography: td.Geography) -> None:
         ([*VALUES[:4], np.inf, 0], 1, "county '01003', cell 'count': value inf is not a finite number"),
         ([*VALUES[:5], 2.0**54], 1, r"county '02001'.*at most 2\^53"),
         ([0, 0, 0, 0, 0, 2**53 + 1], 1, r"county '02001'.*9007199254740993.*at most 2\^53"),
+        ([0.0, 0, 0, 0, 0, 2**53 + 1], 1, r"values beyond 2\^53 are mixed with floats"),
+        ([[0]] * 5 + [[0, 0]], 1, "rows of values have different lengths"),
         ([0, 0, 0, 0, 0, -(2**63)], 1, r"county '02001'.*-9223372036854775808.*at most 2\^53"),
         (VALUES, -1, "nation 'US': variance -1.0 is not a number from 0 to inf"),
         (VALUES, [1, 1, np.nan], "county '01001': variance nan"),

@@ -103,3 +103,15 @@ def test_the_generalised_gaussian_law_is_laplace_at_1_and_gaussian_at_2() -> Non
     for power in (0.99, 101, "x", math.nan):
         with pytest.raises(ConfigError):
             GeneralizedGaussian(1, power)
+
+
+@pytest.mark.parametrize("power", [40, 100])
+def test_a_large_power_is_nearly_uniform_near_0(power: float) -> None:
+    law = GeneralizedGaussian(3, power)
+    x = np.array([1e-300, 1e-20, 1e-4, 0.0015, 0.03, 0.6])  # (x/3)^100 is below the range of doubles up to 0.0017
+    density = law.pdf(0.0)
+    assert law.cdf(x) - 0.5 == pytest.approx(density * x, rel=1e-10, abs=2e-16)
+    assert law.sf(-x) - 0.5 == pytest.approx(density * x, rel=1e-10, abs=2e-16)
+    q = np.array([0.5 + 1e-12, 0.5001, 0.51, 0.6])
+    assert law.ppf(q) == pytest.approx((q - 0.5) / density, rel=1e-10)
+    assert law.ppf(0.5) == 0.0

@@ -91,8 +91,18 @@ def test_a_limit_beyond_sums_is_not_for_an_account_that_grows() -> None:
     assert ComposedAccountant(events, delta=1e-6, limit=1, method="sum").compose(events).epsilon == 0.1
 
 
+@pytest.mark.parametrize("form", ["sharp", "printed"])
+def test_large_budgets_add_up(form: str) -> None:
+    assert advanced_composition([800, 1e200], 1e-6, form=form) == 1e200
+    assert advanced_composition([709.5, 709.5], 1e-6, form=form) == 1419.0
+    assert optimal_epsilon([800, 800], 1e-6) == pytest.approx(1600.0 + math.log1p(-1e-6), rel=1e-12)
+
+
 def test_bad_budgets_are_named() -> None:
     for call in (
+        lambda: optimal_epsilon([10**320], 1e-6),
+        lambda: advanced_composition([1e308, 1e308], 1e-6),
+        lambda: ComposedAccountant([LaplaceEvent(level="a", scale=Fraction(1, 10**320))], delta=1e-6, method="sum"),
         lambda: optimal_epsilon([0, 1], 1e-6),
         lambda: optimal_epsilon([1], 1),
         lambda: optimal_delta([1], -1),

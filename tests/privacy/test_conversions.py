@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from support.places import GOLDEN
 from topdown.errors import BudgetError
 from topdown.privacy import (
+    LaplaceEvent,
+    ZCDPAccountant,
     analytic_gaussian_sigma,
     classical_gaussian_sigma,
     conservative_rho,
@@ -21,6 +23,7 @@ from topdown.privacy import (
     group_delta,
     group_epsilon,
     group_rho,
+    guarantee,
     pure_to_zcdp,
     zcdp_divergence,
     zcdp_to_delta,
@@ -234,6 +237,44 @@ def test_conversions_of_extreme_budgets(epsilon: float, delta: float) -> None:
         assert abs(true - epsilon) <= 1e-9 * (epsilon + 1 / t)  # doubles leave no more of a difference of 1/t
 
 
+@pytest.mark.parametrize("rho", [1e-320, 1e-160, 1e-3, 1e33, 1e160, 1e300, 1e308])
+@pytest.mark.parametrize("ratio", [0.5, 1.0 - 2.0**-53, 1.0, 1.0 + 2.0**-52, 1.5, 1e12])
+def test_delta_of_extreme_budgets(rho: float, ratio: float) -> None:
+    epsilon = min(rho * ratio, 1.7e308)
+    # The optimum over all orders, by bisection in 700 digits.
+    with mpmath.workdps(700):
+        exact, low, high = mpmath.mpf(rho), mpmath.mpf(10) ** -400, mpmath.mpf(10) ** 400
+        for _ in range(200):
+            t = mpmath.sqrt(low * high)
+            less = 2 * exact * t + exact - mpmath.mpf(epsilon) < mpmath.log1p(1 / t)
+            low, high = (t, high) if less else (low, t)
+        cks = mpmath.exp(-exact * t * t - mpmath.log1p(t))
+        above = max(mpmath.mpf(epsilon) - exact, 0)
+        bun_steinke = mpmath.exp(-above * above / (4 * exact))
+    assert zcdp_to_delta(rho, epsilon) == pytest.approx(float(cks), rel=1e-9, abs=1e-300)
+    assert zcdp_to_delta(rho, epsilon, "bun-steinke") == pytest.approx(float(bun_steinke), rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.parametrize("sensitivity", [1e-320, 1e-200, 1.0, 1e200, 1e308])
+@pytest.mark.parametrize("sigma", [1e-320, 1e-200, 1.0, 1e200, 1e308])
+def test_gaussian_noise_of_extreme_scales(sigma: float, sensitivity: float) -> None:
+    shift = mpmath.mpf(sensitivity) / mpmath.mpf(sigma)
+    with mpmath.workdps(700):
+        none = mpmath.erf(shift / mpmath.sqrt(8))
+    assert gaussian_delta(0, sigma, sensitivity) == pytest.approx(float(none), rel=1e-12, abs=1e-310)
+    assert gaussian_delta(1e300, sigma, sensitivity) == (1.0 if shift > mpmath.mpf(2e150) else 0.0)
+    for delta in (1e-320, 1e-10, 0.5):
+        epsilon = gaussian_epsilon(delta, sigma, sensitivity)
+        if none <= delta:
+            assert epsilon == 0.0
+        elif shift > 1e10:
+            assert epsilon == pytest.approx(float(shift * shift / 2), rel=1e-8)
+        elif epsilon < 1e-300:  # of the least numbers the next larger one is taken
+            assert gaussian_delta(epsilon, sigma, sensitivity) <= delta
+        else:
+            assert gaussian_delta(epsilon, sigma, sensitivity) == pytest.approx(delta, rel=1e-9, abs=1e-322)
+
+
 def test_zero_budget() -> None:
     assert zcdp_to_epsilon(0, 1e-10) == 0
     assert zcdp_to_epsilon(0, 1e-10, "bun-steinke") == 0
@@ -270,6 +311,9 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: conservative_rho(1e-300, 1e-300), "epsilon 1e-300 rho is below 1e-290"),
     (lambda: conservative_rho(1e-200, 1e-300), "epsilon 1e-200 rho is below 1e-290"),
     (lambda: epsilon_to_zcdp(1e-152, 1e-300), "rho is below 1e-290"),
+    (lambda: analytic_gaussian_sigma(1, 1e-10, 1e308), "sensitivity 1e\\+308 and epsilon 1.0 sigma is beyond"),
+    (lambda: guarantee([LaplaceEvent(level="a", scale=Fraction(1, 10**200))], 1e-10), "rho is 5000"),
+    (lambda: ZCDPAccountant([LaplaceEvent(level="a", scale=Fraction(1, 10**200))]).approx(1e-10), "rho is 5000"),
 ]
 
 

@@ -299,6 +299,8 @@ def test_argument_forms_and_shapes():
         (([777, [1]], 1, 0, 10), "location: give a whole number or an array of them"),
         ((1, 1, [0, [777]], 10), "lower: give a whole number or an array of them"),
         ((1, 1, 0, [[777], 10]), "upper: give a whole number or an array of them"),
+        (([2**53 + 1, 0.0], 1, 0, None), "location: .* beyond 2\\^53, no number is a float"),
+        (([0, 0], 1, 0, [2**60 - 1, np.inf]), "upper: .* beyond 2\\^53, no number is a float"),
         (([1, 2], 1, [0, 0, 0], 1), "do not broadcast"),
     ],
 )

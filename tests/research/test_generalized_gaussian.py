@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 import topdown as td
 from topdown.errors import BudgetError, ConfigError
@@ -21,7 +21,7 @@ from topdown.noise import (
     generalized_gaussian_scale,
     privacy_loss,
 )
-from topdown.privacy import gaussian_delta
+from topdown.privacy import analytic_gaussian_sigma, gaussian_delta
 from topdown.research.bounded.generalized_loss import pair_delta
 
 LAWS = [TruncatedGeneralizedGaussian, BoundaryInflatedGeneralizedGaussian]
@@ -127,6 +127,41 @@ def test_power_2_is_the_analytic_gaussian() -> None:
         upper = stats.norm.sf((epsilon - 0.5 / sigma**2) * sigma)
         lower = stats.norm.cdf((-epsilon - 0.5 / sigma**2) * sigma)
         assert generalized_gaussian_delta(epsilon, sigma * math.sqrt(2), 2, 1) == pytest.approx(upper + lower, rel=1e-9)
+
+
+@pytest.mark.parametrize("bounding", ["truncated", "boundary-inflated"])
+def test_small_deltas_at_large_epsilons_are_the_analytic_gaussian_s(bounding: Any) -> None:
+    arguments: dict[str, Any] = {"guarantee": "approximate", "bounding": bounding}
+    for epsilon, delta in ((1.0, 1e-17), (10.0, 1e-12), (20.0, 1e-18)):
+        scale = generalized_gaussian_scale(epsilon, delta, 2, 1, **arguments)
+        assert scale / math.sqrt(2) == pytest.approx(analytic_gaussian_sigma(epsilon, delta), rel=1e-8)
+    sigma = 0.4
+    found = generalized_gaussian_delta(30.0, sigma * math.sqrt(2), 2, 1, **arguments)
+    assert found == pytest.approx(gaussian_delta(30.0, sigma), rel=1e-8, abs=0)
+    # exp(800) is beyond the range of doubles.
+    assert 0.0 < generalized_gaussian_delta(800.0, 0.03, 2, 1, **arguments) < 1.0
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 30.0, 100.0])
+@pytest.mark.parametrize("scale", [1e6, 1e14, 1e100])
+def test_a_scale_far_beyond_the_bounds_leaves_the_uniform_law(scale: float, power: float) -> None:
+    law = TruncatedGeneralizedGaussian(0.3, scale, power, 0.0, 1.0)
+    at = np.array([0.0, 0.1, 0.3, 0.5, 0.999, 1.0])
+    for found in (law.cdf(at), law.ppf(at), 1.0 - np.asarray(law.sf(at))):
+        assert found == pytest.approx(at, abs=2e-6)
+    assert (law.mean, law.variance) == pytest.approx((0.5, 1 / 12), abs=2e-6)
+    assert law.pdf(at) == pytest.approx(np.ones(6), abs=2e-6)
+    inflated = BoundaryInflatedGeneralizedGaussian(0.3, scale, power, 0.0, 1.0)
+    assert inflated.atoms == pytest.approx((0.5, 0.5), abs=2e-6)
+    assert inflated.mean == pytest.approx(0.5, abs=2e-6)
+
+
+def test_both_tails_of_a_truncated_law_keep_their_digits() -> None:
+    law = TruncatedGeneralizedGaussian(0.0, 1.0, 2.0, -20.0, 20.0)
+    at = np.array([5.0, 10.0, 15.0, 19.0])
+    assert law.sf(at) == pytest.approx(special.erfc(at) / 2, rel=1e-12, abs=0)
+    assert law.cdf(-at) == pytest.approx(special.erfc(at) / 2, rel=1e-12, abs=0)
+    assert law.ppf(law.cdf(-at)) == pytest.approx(-at, rel=1e-12)
 
 
 def test_power_1_costs_what_laplace_costs() -> None:

@@ -237,6 +237,30 @@ def test_pair_delta_against_quadrature():
         assert pair_delta(s, other, epsilon) == pytest.approx(excess, rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "t"), [(1e-8, 1.0), (1e-6, 1.0), (0.5, 1.0), (20.0, 0.255), (100.0, 0.095), (100.0, 1.0), (300.0, 0.05)]
+)
+def test_pair_delta_of_small_and_large_epsilons_beside_high_precision(epsilon, t):
+    # From the border only outputs beyond one point lose more than epsilon, and there the densities are equal but for
+    # exp(epsilon): delta is that density times the difference of the scales.
+    with mp.workdps(60):
+        w, y = mp.lambertw(-1 / (2 * mp.e)), mp.mpf(t) * epsilon
+        at_border = -1 / (mp.e * w)
+        tau = y * mp.e**-y / at_border
+        scale = mp.re(-y / (mp.lambertw(-2 * tau * mp.e**-tau, 0 if y < 1 else -1) + tau))
+        kept = 2 - mp.e ** (-y / scale)
+        at_y = -y / at_border - mp.log(at_border) + mp.log(scale * kept) - epsilon
+        point = y - at_y / (1 / scale - 1 / at_border)
+        exact = mp.e ** (-point / at_border) / at_border * (at_border - scale)
+    assert pair_delta(0.0, t, epsilon) == pytest.approx(float(exact), rel=1e-5 if epsilon < 1e-3 else 1e-9, abs=0)
+    assert half_line_delta(epsilon) >= float(exact) * (1 - 1e-5)
+
+
+def test_no_half_line_delta_is_left_below_the_range_of_doubles():
+    assert half_line_delta(100.0) < 1e-80
+    assert half_line_delta(800.0) == half_line_delta(1e9) == 0.0
+
+
 def test_the_location_dependent_scale_is_caught_and_the_constant_one_passes():
     epsilon, sensitivity = 0.5, 2.0
     spans = [(None, 0.0)]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import topdown as td
 from support.examples import examples
 from support.places import GOLDEN
 from topdown.errors import ConfigError
@@ -75,6 +76,8 @@ def test_ball_at_the_ends(law: str) -> None:
     assert l1_ball_probability(3, -1, 1.0, law) == 0.0
     assert l1_ball_tail(3, math.inf, 1.0, law) == 0.0
     assert 0.0 < l1_ball_tail(30, 5000, 10.0, law) < 1e-150  # far below 1 - gammainc
+    assert l1_ball_tail(3, 1e300, 10.0, law) == 0.0
+    assert l1_ball_probability(3, 1e300, 10.0, law) == pytest.approx(1.0, rel=1e-14)
 
 
 @given(n=st.integers(1, 60), radius=st.floats(0.0, 500.0), scale=st.floats(0.1, 30.0))
@@ -187,9 +190,12 @@ def test_values_that_are_no_counts_are_refused(function: object, values: object)
 
 
 def test_arguments_that_cannot_be_meant_are_named() -> None:
-    for bad in itertools.product([bias_bound, sharp_bias_bound], [0.0, -1.0, math.nan]):
+    for bad in itertools.product([bias_bound, sharp_bias_bound], [0.0, -1.0, math.nan, 1e-300, 1e300, 10**400]):
         with pytest.raises(ConfigError, match="scale"):
             bad[0]([1, 2], bad[1])
+        for law in ("laplace", "geometric"):
+            with pytest.raises(ConfigError, match="scale"):
+                td.theory.projected_variance(3, bad[1], law)
     with pytest.raises(ConfigError, match="gauss"):
         bias_bound([1, 2], 1.0, law="gauss")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="nan"):

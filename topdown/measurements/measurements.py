@@ -22,7 +22,7 @@ from topdown.geography.tree import FloatArray
 from topdown.geography.unit_sums import published
 from topdown.machine.memory import gibibytes, most_at_once
 from topdown.measurements.filed_values import FiledValues
-from topdown.noise.exact_numbers import LARGEST_WHOLE
+from topdown.noise.exact_numbers import LARGEST_WHOLE, rounds_whole_numbers
 from topdown.privacy.plan import Plan
 from topdown.tables.tidy import ArrowTable, tidy_batches, to_arrow, to_frame, with_plain_strings
 from topdown.wording import listed, shown
@@ -165,7 +165,7 @@ class Measurements(ArrowTable):
         """
         if np.ma.is_masked(values) or np.ma.is_masked(variance):  # as an array, what the mask hides would be read
             raise DataError("values or variances are masked; give numbers, and variance inf where nothing was measured")
-        array = np.asarray(values)
+        array = _array(values, "the measurements")
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or len(array) != geography.n_nodes or not array.shape[1]:
             raise DataError(
@@ -334,12 +334,23 @@ def _level_and_query(key: tuple[str, str]) -> tuple[str, str]:
     return key
 
 
+def _array(values: Any, what: str) -> npt.NDArray[Any]:
+    """``values`` as an array. Raises `DataError` for rows of different lengths, and where digits would be lost."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError(f"{what}: the rows of values have different lengths; give every node its own") from None
+    if rounds_whole_numbers(values, array):
+        raise DataError(f"{what}: values beyond 2^53 are mixed with floats, which cannot hold them; correct them")
+    return array
+
+
 def _answers(geography: Geography, level: str, query: Query, values: Any, variance: Any) -> Answers:
     """One entry of `Measurements.from_answers`, checked."""
     nodes = geography.level_slice(level)
     shape = (nodes.stop - nodes.start, query.n_answers)
     what = f"level {shown(level)}, query {shown(query.name)}"
-    array = np.asarray(values)
+    array = _array(values, what)
     array = array[:, None] if array.ndim == 1 and shape[1] == 1 else array
     if array.shape != shape or array.dtype.kind not in "iuf":
         raise DataError(f"{what}: values have shape {np.shape(values)} and dtype {array.dtype}; give numbers {shape}")

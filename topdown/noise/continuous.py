@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaincc, gammainccinv, ndtr, ndtri
+from scipy.special import gamma, gammainc, gammaincc, gammainccinv, gammaincinv, ndtr, ndtri
 
 from topdown.errors import ConfigError
 from topdown.noise.exact_numbers import ExactNumber, exact_fraction
@@ -234,8 +234,7 @@ class GeneralizedGaussian:
     def cdf(self, x: ArrayLike) -> Any:
         """P(X <= x), elementwise, to full relative accuracy in the lower tail."""
         z = np.asarray(x, dtype=np.float64) / self.scale
-        with np.errstate(over="ignore"):
-            tail = gammaincc(1 / self.power, np.abs(z) ** self.power) / 2.0
+        tail = power_beyond(self.power, np.abs(z)) / 2.0
         return scalar_or_array(np.where(z < 0.0, tail, 1.0 - tail))
 
     def sf(self, x: ArrayLike) -> Any:
@@ -254,8 +253,36 @@ class GeneralizedGaussian:
         with np.errstate(invalid="ignore"):
             # 1 - q is exact from 1/2 on; doubling is exact, so q and 1 - q give exactly opposite values.
             tail = 2.0 * np.minimum(q, 1.0 - q)
-            magnitude = gammainccinv(1 / self.power, tail) ** (1 / self.power) * self.scale
+            magnitude = power_quantile(self.power, 1.0 - tail, tail) * self.scale
             return np.where(q < 0.5, -magnitude, magnitude)
+
+
+_NEAR = 1e-17
+"""Below it a z^power changes no digit of exp(-z^power); z itself may be as large as 0.67, while z^power underflows."""
+
+
+def power_within(power: float, z: FloatArray, moment: int = 0) -> FloatArray:
+    """E(|N|^moment; |N| < z) / E|N|^moment for the generalised Gaussian N of scale 1, to full relative accuracy."""
+    order = (moment + 1) / power
+    with np.errstate(over="ignore"):
+        raised = z**power
+        near = np.minimum(z, 1.0) ** (moment + 1) / gamma(order + 1.0)
+        return np.where(raised < _NEAR, near, gammainc(order, raised))
+
+
+def power_beyond(power: float, z: FloatArray) -> FloatArray:
+    """P(|N| > z) for the generalised Gaussian N of scale 1, to full relative accuracy."""
+    with np.errstate(over="ignore"):
+        raised = z**power
+        return np.where(raised < _NEAR, 1.0 - power_within(power, z), gammaincc(1 / power, raised))
+
+
+def power_quantile(power: float, within: FloatArray, beyond: FloatArray) -> FloatArray:
+    """The z with P(|N| < z) = ``within`` = 1 - ``beyond``, by the smaller of the two."""
+    order = 1 / power
+    near = within * gamma(order + 1.0)
+    raised = np.where(within < beyond, gammaincinv(order, within), gammainccinv(order, beyond))
+    return np.where(near**power < _NEAR, near, raised**order)
 
 
 def checked_power(power: ExactNumber) -> float:

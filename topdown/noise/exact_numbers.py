@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -60,6 +60,19 @@ def exact_fraction(value: ExactNumber) -> Fraction:
         raise
     except ValueError:
         raise ConfigError(f'{shown(value)} is not a finite number: give one such as 0.1 or "1/3"') from None
+
+
+def rounds_whole_numbers(values: object, array: np.ndarray[tuple[int, ...], np.dtype[Any]]) -> bool:
+    """Whether ``array``, which numpy made of ``values``, has lost digits of a whole number beyond 2^53: of a sequence
+    in which another number is a float.
+    """
+    if array.dtype.kind != "f" or isinstance(values, np.ndarray) or not (np.abs(array) >= LARGEST_WHOLE).any():
+        return False
+    given = np.array(values, dtype=object)
+    return any(
+        isinstance(one, int | np.integer) and int(one) != kept  # in Python's numbers, which are compared exactly
+        for one, kept in zip(given.ravel().tolist(), array.ravel().tolist(), strict=True)
+    )
 
 
 def in_decimals(value: Fraction, longest: int | None = None) -> str:

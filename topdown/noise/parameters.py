@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import BudgetError, ConfigError
+from topdown.noise.exact_numbers import rounds_whole_numbers
 from topdown.noise.randomness import Source
 from topdown.noise.sampling import Size, sample_shape
 from topdown.wording import shown
@@ -117,7 +118,10 @@ def whole_numbers(name: str, values: object, *, shown: bool = True) -> IntArray:
     """``values`` as int64, at most 2^60 in magnitude; ``shown=False`` keeps a value out of the message."""
     given = _array(values)
     if given is None:
-        raise ConfigError(f"{name}: give a whole number or an array of them, in which all rows are of one length")
+        raise ConfigError(
+            f"{name}: give a whole number or an array of them, in which all rows are of one length and, if one is "
+            "beyond 2^53, no number is a float"
+        )
     if given.dtype.kind not in "iuf":
         raise ConfigError(f"{name}: give whole numbers, not {given.dtype}")
     with np.errstate(invalid="ignore"):
@@ -130,8 +134,10 @@ def whole_numbers(name: str, values: object, *, shown: bool = True) -> IntArray:
 
 
 def _array(values: object, kind: type[np.float64] | None = None) -> NDArray[Any] | None:
-    """``values`` as a new array, None where they make none: so that no error that shows one is kept with a refusal."""
+    """``values`` as a new array, None where they make none: so that no error that shows one is kept with a refusal.
+    Without a ``kind`` also where whole numbers would be rounded."""
     try:
-        return np.array(values, dtype=kind)
+        array = np.array(values, dtype=kind)
     except (OverflowError, TypeError, ValueError):
         return None
+    return None if kind is None and rounds_whole_numbers(values, array) else array

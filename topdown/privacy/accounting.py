@@ -451,7 +451,7 @@ class ZCDPAccountant(_Accountant):
 
     def approx(self, delta: float, method: str = "cks") -> ApproxDP:
         """The (epsilon, delta) that the total implies, by ``zcdp_to_epsilon`` with this ``delta`` and ``method``."""
-        return ApproxDP(zcdp_to_epsilon(float(self.total), delta, method), delta)
+        return ApproxDP(zcdp_to_epsilon(self.total, delta, method), delta)
 
 
 def _as_tuple(events: Iterable[Event] | Event) -> tuple[Event, ...]:

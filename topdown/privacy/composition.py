@@ -19,7 +19,8 @@ from typing import Self
 
 from topdown.errors import BudgetError, require_known
 from topdown.privacy.accounting import Event, ExactEvent, PureAccountant
-from topdown.privacy.budget_numbers import Number, exact_number
+from topdown.privacy.budget_numbers import Number, exact_number, float_or_nan
+from topdown.wording import figure
 
 COMPOSITIONS = ("optimal", "advanced", "sum")
 _MOST_SUMS = 100_000
@@ -45,9 +46,11 @@ def advanced_composition(epsilons: Sequence[Number], delta: float, *, form: str 
     """
     require_known(form, ("sharp", "printed"), "form")
     parts, slack = _checked(epsilons), _checked_delta(delta)
-    drift = [e * math.expm1(e) / (1.0 if form == "printed" else math.exp(e) + 1.0) for e in map(float, parts)]
-    spread = math.sqrt(2.0 * -math.log(slack) * math.fsum(float(e) ** 2 for e in parts))
-    return min(spread + math.fsum(drift), float(sum(parts, Fraction(0))))
+    each = [float(part) for part in parts]
+    # Beyond 700, where e^x nears the range of doubles, the sum is less in any case.
+    drift = [e * (math.tanh(e / 2.0) if form == "sharp" else math.expm1(min(e, 700.0))) for e in each]
+    spread = math.sqrt(-2.0 * math.log(slack)) * math.hypot(*each)
+    return min(spread + sum(drift), _sum(parts))
 
 
 def optimal_delta(epsilons: Sequence[Number], epsilon: float) -> float:
@@ -91,7 +94,7 @@ def optimal_epsilon(epsilons: Sequence[Number], delta: float) -> float:
     losses = _losses(parts)
     if _delta(losses, 0.0) <= slack:
         return 0.0
-    low, high = 0.0, float(sum(parts, Fraction(0)))
+    low, high = 0.0, _sum(parts)
     while high - low > 1e-12 * high:
         middle = 0.5 * (low + high)
         low, high = (low, middle) if _delta(losses, middle) <= slack else (middle, high)
@@ -166,7 +169,7 @@ class ComposedAccountant:
         if not costs:
             return 0.0
         if self.method == "sum":
-            return float(sum(costs, Fraction(0)))
+            return _sum(costs)
         return (optimal_epsilon if self.method == "optimal" else advanced_composition)(costs, self.delta)
 
 
@@ -210,7 +213,17 @@ def _checked(epsilons: Sequence[Number]) -> list[Fraction]:
     for part in parts:
         if part <= 0:
             raise BudgetError(f"epsilon is {part}; give numbers above 0")
+    _sum(parts)
     return parts
+
+
+def _sum(parts: Iterable[Fraction]) -> float:
+    """Their sum; BudgetError where it is beyond the range of doubles."""
+    total = sum(parts, Fraction(0))
+    found = float_or_nan(total)
+    if math.isnan(found):
+        raise BudgetError(f"the epsilons add up to {figure(total)}; give numbers whose sum is in the range of doubles")
+    return found
 
 
 def _checked_delta(delta: float) -> float:

@@ -178,13 +178,15 @@ def zcdp_to_delta(rho: Real, epsilon: Real, method: str = "cks") -> float:
     rho = _check("rho", rho, zero=True)
     epsilon = _check("epsilon", epsilon, zero=True)
     known = _method(method)
-    if rho == 0:
-        return 0.0
+    if epsilon > 1e300 * rho or rho == 0:
+        return 0.0  # which it is long before, and what follows stays within the range of doubles
     if known == "bun-steinke":
-        return 1.0 if epsilon <= rho else math.exp(-((epsilon - rho) ** 2) / (4 * rho))
+        # No square, which may be beyond the range of doubles.
+        return 1.0 if epsilon <= rho else math.exp(-(epsilon - rho) / rho * ((epsilon - rho) / 4))
     # The derivative in t = alpha - 1 vanishes where rho (1 + 2 t) - log(1 + 1/t) = epsilon; the left side grows.
+    # The difference comes first: in 1 + 2 t a small t would be lost.
     high = 1 / rho + epsilon / rho
-    t = _root_in_log(lambda t: rho * (1 + 2 * t) - math.log1p(1 / t) - epsilon, high)
+    t = _root_in_log(lambda t: 2 * (rho * t) + (rho - epsilon) - math.log1p(1 / t), high)
     return math.exp(-rho * t * t - math.log1p(t))
 
 
@@ -255,12 +257,12 @@ def gaussian_delta(epsilon: Real, sigma: Real, sensitivity: Real = 1.0) -> float
         0.00021
     """
     epsilon = _check("epsilon", epsilon, zero=True)
-    shift = _check("sensitivity", sensitivity) / _check("sigma", sigma)
-    return math.exp(_log_gaussian_delta(epsilon, shift))
+    return math.exp(_log_gaussian_delta(epsilon, _shift(sensitivity, sigma)))
 
 
 def gaussian_epsilon(delta: Real, sigma: Real, sensitivity: Real = 1.0) -> float:
-    """Exact epsilon of the Gaussian mechanism at delta: the root of ``gaussian_delta``, 0 if none is needed.
+    """Exact epsilon of the Gaussian mechanism at delta: the root of ``gaussian_delta``, 0 if none is needed, infinite
+    beyond the range of doubles.
 
     Args:
         delta: above 0 and below 1.
@@ -272,13 +274,14 @@ def gaussian_epsilon(delta: Real, sigma: Real, sensitivity: Real = 1.0) -> float
         1.448
     """
     log_delta = math.log(_check_delta(delta))
-    shift = _check("sensitivity", sensitivity) / _check("sigma", sigma)
+    shift = _shift(sensitivity, sigma)
     if _log_gaussian_delta(0.0, shift) <= log_delta:
         return 0.0
-    high = 1.0
-    while _log_gaussian_delta(high, shift) > log_delta:
-        high *= 2
-    return _root(lambda e: _log_gaussian_delta(e, shift) - log_delta, 0.0, high, 1e-300, 1e-14)
+    if shift > _LARGEST_ORDER:
+        return shift * shift / 2  # to which delta adds less than the rounding
+    # delta is at most exp(-x^2/2) with x = epsilon/shift - shift/2 > 0.
+    high = shift * (shift / 2 + math.sqrt(-2 * log_delta))
+    return _root_in_log(lambda e: log_delta - _log_gaussian_delta(e, shift), high)
 
 
 def analytic_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0) -> float:
@@ -309,6 +312,11 @@ def analytic_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0)
     while excess(high) < 0:
         high += 2.0
     sigma = sensitivity / math.exp(_root(excess, low, high, 1e-15, 1e-14))
+    if not 0 < sigma < math.inf:
+        raise BudgetError(
+            f"at sensitivity {figure(sensitivity)} and epsilon {figure(epsilon)} sigma is beyond the range of doubles; "
+            "give the statistic in other units"
+        )
     while gaussian_delta(epsilon, sigma, sensitivity) > delta:
         sigma *= 1 + 2.0**-50
     return sigma
@@ -340,6 +348,13 @@ def classical_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0
     return _check("sensitivity", sensitivity) * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 
+def _shift(sensitivity: Real, sigma: Real) -> float:
+    """How many standard deviations the Gaussian moves, above 0 and up to 1e300, from which on delta is 1 for every
+    epsilon.
+    """
+    return min(max(_check("sensitivity", sensitivity) / _check("sigma", sigma), math.ulp(0.0)), 1e300)
+
+
 def _log_gaussian_delta(epsilon: float, shift: float) -> float:
     """log delta of a Gaussian of standard deviation 1 moved by ``shift``.
 
@@ -354,7 +369,7 @@ def _log_gaussian_delta(epsilon: float, shift: float) -> float:
         # The two ratios nearly cancel: integrate -R'(u) = 1 - u R(u) over the short interval instead.
         points = x + shift * (1 + _QUADRATURE_NODES) / 2
         slopes = np.array([_mills_slope(float(u)) for u in points])
-        return log_density + math.log(shift / 2 * float(_QUADRATURE_WEIGHTS @ slopes))
+        return log_density + math.log(shift) + math.log(float(_QUADRATURE_WEIGHTS @ slopes) / 2)
     if x < 0:
         return math.log(float(ndtr(-x)) - math.exp(log_density) * _mills(x + shift))
     return log_density + math.log(max(_mills(x) - _mills(x + shift), math.ulp(0.0)))

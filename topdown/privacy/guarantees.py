@@ -228,7 +228,7 @@ def _loss(events: Iterable[Event], delta: float | None, steps: int = 1) -> Loss:
     rho = sum((_rho(event, steps) for event in noisy), Fraction(0))
     approx = None
     if delta is not None:
-        converted = zcdp_to_epsilon(float(rho), delta)
+        converted = zcdp_to_epsilon(rho, delta)
         approx = ApproxDP(converted if epsilon is None else min(converted, float(epsilon)), delta)
     return Loss(epsilon, rho, approx)
 

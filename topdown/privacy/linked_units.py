@@ -229,7 +229,7 @@ class LinkedGuarantee:
 
     def loss(self, rho: Fraction) -> Loss:
         """``rho``, with the epsilon that it implies at ``delta``."""
-        implied = None if self.delta is None else ApproxDP(zcdp_to_epsilon(float(rho), self.delta), self.delta)
+        implied = None if self.delta is None else ApproxDP(zcdp_to_epsilon(rho, self.delta), self.delta)
         return Loss(None, rho, implied)
 
     def events(self, unit: str, persons: Iterable[Event], households: Iterable[Event]) -> list[Event]:

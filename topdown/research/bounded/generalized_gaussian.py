@@ -15,10 +15,16 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammainc, gammaln
+from scipy.special import gammaln
 
 from topdown.errors import ConfigError
-from topdown.noise.continuous import GeneralizedGaussian, checked_power
+from topdown.noise.continuous import (
+    GeneralizedGaussian,
+    checked_power,
+    power_beyond,
+    power_quantile,
+    power_within,
+)
 from topdown.noise.parameters import (
     LARGEST,
     FloatArray,
@@ -96,22 +102,24 @@ class TruncatedGeneralizedGaussian:
         return as_given(np.where(inside, _noise(self).pdf(x - np.asarray(self.location)), 0.0) / self._kept())
 
     def cdf(self, x: ArrayLike) -> FloatOrArray:
-        """P(X <= x)."""
-        below, above = _sides(self)
-        moved = np.asarray(x, dtype=np.float64) - np.asarray(self.location)
-        left = _moment(self, 0, below) - _moment(self, 0, np.clip(-moved, 0.0, below))
-        return as_given((left + _moment(self, 0, np.clip(moved, 0.0, above))) / self._kept())
+        """P(X <= x), to full relative accuracy in the lower tail."""
+        return as_given(self._mass(np.asarray(x, dtype=np.float64) - np.asarray(self.location), *_sides(self)))
 
     def sf(self, x: ArrayLike) -> FloatOrArray:
-        """P(X > x)."""
-        return as_given(1.0 - np.asarray(self.cdf(x)))
+        """P(X > x), to full relative accuracy in the upper tail."""
+        return as_given(self._mass(np.asarray(self.location) - np.asarray(x, dtype=np.float64), *_sides(self)[::-1]))
 
     def ppf(self, q: ArrayLike) -> FloatOrArray:
         """The x with P(X <= x) = q. Raises ConfigError for q outside of [0, 1]."""
         q = probabilities(q)
-        noise, location = _noise(self), np.asarray(self.location)
-        outside = np.asarray(noise.cdf(np.asarray(self.lower) - location))
-        x = location + noise.ppf(outside + q * self._kept())
+        below, above = (reach / self.scale for reach in _sides(self))
+        within = [power_within(self.power, reach) for reach in (below, above)]
+        left, right = q * (within[0] + within[1]), (1.0 - q) * (within[0] + within[1])
+        is_left = left <= within[0]
+        part, end = np.where(is_left, left, right), np.where(is_left, below, above)
+        rest = np.maximum(np.where(is_left, within[0], within[1]) - part, 0.0)
+        away = self.scale * power_quantile(self.power, rest, np.minimum(power_beyond(self.power, end) + part, 1.0))
+        x = np.asarray(self.location) + np.where(is_left, -away, away)
         return as_given(np.clip(x, np.asarray(self.lower), np.asarray(self.upper)))
 
     def sample(self, size: Size | None, source: Source) -> FloatOrArray:
@@ -124,6 +132,15 @@ class TruncatedGeneralizedGaussian:
     def _kept(self) -> FloatArray:
         below, above = _sides(self)
         return _moment(self, 0, below) + _moment(self, 0, above)
+
+    def _mass(self, moved: FloatArray, below: FloatArray, above: FloatArray) -> FloatArray:
+        """P(X <= location + moved), with the bounds ``below`` and ``above`` that far away."""
+        near = np.clip(-moved, 0.0, below)
+        beyond = [power_beyond(self.power, reach / self.scale) for reach in (near, below)]
+        # Of two small numbers, as a difference loses the digits of large ones.
+        inner = _moment(self, 0, below) - _moment(self, 0, near)
+        tail = np.where(beyond[0] < 0.5, 0.5 * (beyond[0] - beyond[1]), inner)
+        return np.asarray((tail + _moment(self, 0, np.clip(moved, 0.0, above))) / self._kept())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -232,8 +249,7 @@ def _moment(law: BoundedGeneralizedGaussian, k: int, reach: FloatArray) -> Float
     """E(N^k; 0 < N < reach) of the noise."""
     p = law.power
     whole = law.scale**k * np.exp(gammaln((k + 1) / p) - gammaln(1 / p)) / 2.0
-    with np.errstate(over="ignore"):
-        return np.asarray(whole * gammainc((k + 1) / p, (reach / law.scale) ** p), dtype=np.float64)
+    return np.asarray(whole * power_within(p, reach / law.scale, k), dtype=np.float64)
 
 
 def _clipped_moment(law: BoundedGeneralizedGaussian, k: int, reach: FloatArray) -> FloatArray:

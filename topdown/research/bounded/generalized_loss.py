@@ -177,15 +177,20 @@ def pair_delta(
         cut, left = _cut(law, other, epsilon, above=above, upward=upward), upward == above
         delta += _continuous(law, cut, left)
         if guarantee == "approximate":
-            delta -= math.exp(epsilon) * _continuous(other, cut, left)
+            delta -= _times_exp(_continuous(other, cut, left), epsilon)
     if isinstance(law, BoundaryInflatedGeneralizedGaussian) and isinstance(other, BoundaryInflatedGeneralizedGaussian):
         for mass, opposite in zip(law.atoms, other.atoms, strict=True):
             one, two = float(mass), float(opposite)
             if guarantee == "approximate":
-                delta += max(0.0, one - math.exp(epsilon) * two)
+                delta += max(0.0, one - _times_exp(two, epsilon))
             elif one > 0.0 and (two == 0.0 or abs(math.log(one / two)) > epsilon):
                 delta += one
     return min(1.0, max(0.0, delta))
+
+
+def _times_exp(mass: float, epsilon: float) -> float:
+    """exp(epsilon) mass, where exp(epsilon) alone may be beyond the range of doubles."""
+    return math.exp(min(epsilon + math.log(mass), 700.0)) if mass > 0.0 else 0.0
 
 
 def _continuous(law: BoundedGeneralizedGaussian, cut: float, left: bool) -> float:

@@ -162,6 +162,8 @@ def half_line_delta(epsilon: float) -> float:
     from scipy.optimize import minimize_scalar
 
     budget = positive("epsilon", epsilon)
+    if budget > 700.0:
+        return 0.0  # below the range of doubles
     distances = np.linspace(1.0 / 64, 1.0, 64)
     best = int(np.argmax([pair_delta(0.0, float(t), budget) for t in distances]))
     around = (float(distances[max(best - 1, 0)]), float(distances[min(best + 1, 63)]))
@@ -183,25 +185,28 @@ def pair_delta(location: float, other: float, epsilon: float) -> float:
     def ratio(x: float) -> float:
         return float(p.logpdf(x)) - float(r.logpdf(x)) - epsilon
 
-    # The log ratio is linear between these points, and beyond the last one.
+    # The logarithms of both densities are linear between these points, and beyond the last one.
     knots = sorted({0.0, s, other})
     total = 0.0
     for low, high in zip(knots, [*knots[1:], np.inf], strict=True):
-        reach = high if np.isfinite(high) else low + 1.0
-        at_low, at_high = ratio(low), ratio(reach)
-        slope = (at_high - at_low) / (reach - low)
-        crossing = low - at_low / slope if slope else np.inf
-        if not np.isfinite(high):
-            at_high = slope
-        start, stop = low, high
-        if at_low <= 0.0:
-            start = crossing
-        if at_high <= 0.0:
-            stop = crossing
-        if start < stop and (at_low > 0.0 or at_high > 0.0):
-            gained = float(p.sf(start)) - float(p.sf(stop))
-            total += gained - float(np.exp(epsilon)) * (float(r.sf(start)) - float(r.sf(stop)))
+        steps = [(1.0 if high <= place else -1.0) / float(law.scale) for law, place in ((p, s), (r, other))]
+        slope = steps[0] - steps[1]
+        at_low, at_high = ratio(low), ratio(high) if np.isfinite(high) else np.inf * slope
+        # At the border the ratio is 0 (Formula 25), or what rounding makes of it.
+        if max(at_low, at_high) <= 1e-13 * (1.0 + epsilon):
+            continue
+        crossing = low - at_low / slope
+        start, stop = (low if at_low > 0.0 else crossing), (high if at_high > 0.0 else crossing)
+        # From the end where p is larger, so that nothing overflows.
+        end, sign = (start, 1.0) if steps[0] < 0.0 else (stop, -1.0)
+        own, others = (_grown(sign * step, stop - start) for step in steps)
+        total += float(p.pdf(end)) * (own - math.exp(-max(ratio(end), 0.0)) * others)
     return total
+
+
+def _grown(slope: float, width: float) -> float:
+    """Integral of exp(slope x) from 0 to ``width``."""
+    return math.expm1(slope * width) / slope if np.isfinite(width) else -1.0 / slope
 
 
 def _tau(distance: ArrayLike, epsilon: float, sensitivity: float, border_scale: float | None) -> FloatArray:

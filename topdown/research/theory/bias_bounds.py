@@ -107,9 +107,9 @@ def _l1_ball(
     from scipy import stats
 
     a = geometric_ratio(b)
-    whole = math.floor(radius) if isinstance(radius, Fraction) else math.floor(r)
+    whole = float(math.floor(radius) if isinstance(radius, Fraction) else math.floor(r))
     nonzero = 2.0 * a / (1.0 + a)
-    within = min(draws, whole)
+    within = int(min(draws, whole))
     k = np.arange(1, within + 1)
     weight = stats.binom.pmf(k, draws, nonzero)
     tail = float((weight * special.betainc(whole - k + 1.0, k, a)).sum())

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topdown.errors import ConfigError
+from topdown.noise.parameters import LARGEST, SMALLEST
+from topdown.wording import shown
 
 NoiseLaw = Literal["laplace", "geometric"]
 """The name of a law: continuous Laplace, or double geometric on the integers."""
@@ -56,13 +58,17 @@ def checked_count(value: SupportsIndex | SupportsFloat, name: str) -> int:
 
 
 def checked_scale(scale: Scale, name: str = "scale") -> float:
-    """``scale`` as a positive finite float; ConfigError otherwise."""
+    """``scale`` as a positive float whose square is one too; ConfigError otherwise."""
     try:
         value = float(scale)
     except (TypeError, ValueError):
         raise ConfigError(f"{name} {scale!r} is not a number; give a positive number") from None
+    except OverflowError:
+        value = math.inf
     if not (math.isfinite(value) and value > 0):
-        raise ConfigError(f"{name} {scale!r} is not positive and finite; a noise scale is sensitivity / epsilon")
+        raise ConfigError(f"{name} {shown(scale)} is not positive and finite; a noise scale is sensitivity / epsilon")
+    if not SMALLEST <= value <= LARGEST:
+        raise ConfigError(f"{name} {value!r}: give a number between {SMALLEST:g} and {LARGEST:g}")
     return value
 
 
