@@ -26,6 +26,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import published
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.release.archive import ARCHIVE, write_archive
+from topdown.release.linked_release import is_linked_release, verify_linked
 from topdown.release.places import MANIFEST, require_outside_releases
 from topdown.release.published import PublishedRelease, read_release
 from topdown.release.read import read_measurements, require_all
@@ -203,7 +204,10 @@ def _workbook(found: PublishedRelease, folder: Path, options: ExportOptions) -> 
 
 
 def _archive(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
-    verify_files(public)
+    if is_linked_release(public):
+        verify_linked(public)
+    else:
+        verify_files(public)
     with named_failures(output):
         make_folder(output.parent)
         with whole_folder(output) as staging:

@@ -340,6 +340,26 @@ def test_the_ledger_is_charged_for_either_unit(tmp_path: Path) -> None:
     assert not (tmp_path / "three" / "public").exists()
 
 
+def test_a_zip_file_of_both_tables_is_verified_as_the_folder_is(
+    written: Written, tmp_path: Path, topdown: Command
+) -> None:
+    public = written.directory / "public"
+    assert topdown("export", public, "--format", "zip", "--output", tmp_path / "zip").returncode == 0
+    shutil.make_archive(str(tmp_path / "flat"), "zip", public)
+    there = topdown("verify", public)
+    assert there.returncode == 0
+    for path in (tmp_path / "zip" / "release.zip", tmp_path / "flat.zip"):
+        done = topdown("verify", path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, there.stdout, "")
+    shutil.copytree(public, tmp_path / "cut")
+    (tmp_path / "cut" / "persons" / "release.csv").unlink()
+    shutil.make_archive(str(tmp_path / "cut"), "zip", tmp_path / "cut")
+    done = topdown("verify", tmp_path / "cut.zip")
+    assert done.returncode == DataError.exit_code
+    assert f"{tmp_path / 'cut.zip'}/persons: release.csv is missing" in done.stderr
+    assert topdown("export", tmp_path / "cut", "--format", "zip", "--output", tmp_path / "no").returncode == 3
+
+
 def test_a_ledger_that_lacks_the_record_of_a_complete_release_is_not_used(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db")
     path = configured(tmp_path, ("[projection]", '[ledger]\npath = "ledger.db"\ndataset = "census"\n\n[projection]'))
