@@ -136,7 +136,7 @@ def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[P
     releases = [_counts(one) for one in (public, options.units) if one is not None]
     named = {_microdata_name(one): one for one in releases}
     if len(named) < len(releases):
-        raise DataError(_SAME_RECORDS)
+        raise ConfigError(_SAME_RECORDS)
     with named_failures(output):
         make_folder(output.parent)
         with whole_folder(output) as staging:
@@ -148,7 +148,7 @@ def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[P
 def _require_microdata(geography: Geography, schema: Schema, options: ExportOptions) -> None:
     require_ppmf(_by_geoid(geography), schema)
     if options.units is not None and _counts(options.units).schema.attributes == schema.attributes:
-        raise DataError(_SAME_RECORDS)
+        raise ConfigError(_SAME_RECORDS)
 
 
 def _in_folder(
