@@ -134,6 +134,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_drawn(tmp_path: P
     for job in (pipeline.run, draw.check):
         with pytest.raises(TopdownError, match=said) as caught:
             job(config)
+        assert caught.value.exit_code == (3 if case == "outlines of nobody" else 2)
         assert "\n" not in str(caught.value)
     left = [path.name for path in (tmp_path / "output").rglob("*")] if (tmp_path / "output").exists() else []
     assert not {"public", "exports", "measurements.parquet"} & set(left)

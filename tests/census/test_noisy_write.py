@@ -13,7 +13,7 @@ import topdown as td
 from support.trees import geography
 from topdown.census.layouts import noisy_layout as layout
 from topdown.census.noisy_write import write_noisy_measurements
-from topdown.errors import DataError
+from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import Tree
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.workload.redistricting import PERSONS, RESIDENCES, UNITS
@@ -116,7 +116,7 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
     there = td.Geography.from_geoids(BLOCKS, WIDTHS, root="44", root_level="state")
     schema = td.Schema.from_mapping({"sex": ["f", "m"]})
     measurements = td.Measurements.from_answers(there, schema, {("state", "total"): ([3], 1)})
-    with pytest.raises(DataError, match="the attributes are 'sex', and a noisy measurement file is made of 'hhgq'"):
+    with pytest.raises(ConfigError, match="the attributes are 'sex', and a noisy measurement file is made of 'hhgq'"):
         write_noisy_measurements(measurements, tmp_path / "nmf")
 
 

@@ -175,9 +175,9 @@ def test_missing_members_and_files_are_named(written: Path, tmp_path: Path) -> N
 
 def test_what_is_no_redistricting_release_is_not_written(persons: td.Release, tmp_path: Path) -> None:
     other = released(UNITS, histograms(UNITS, 5))
-    with pytest.raises(DataError, match=r"the release's attributes are 'h1'"):
+    with pytest.raises(ConfigError, match=r"the release's attributes are 'h1'"):
         td.write_pl94(other, tmp_path / "a")
-    with pytest.raises(DataError, match=r"table H1 is made of 'h1'"):
+    with pytest.raises(ConfigError, match=r"table H1 is made of 'h1'"):
         td.write_pl94(persons, tmp_path / "b", units=persons)
     assert not list(tmp_path.iterdir())
 

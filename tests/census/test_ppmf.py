@@ -87,7 +87,7 @@ def test_the_codes_are_those_of_the_layout(tmp_path: Path) -> None:
 def test_what_does_not_fit_the_layout_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="blocks of this file have codes of 15 digits"):
         td.write_ppmf(released([*BLOCKS[:2], "44001"]), tmp_path / "persons.csv")
-    with pytest.raises(DataError, match="the release's attributes are 'sex'"):
+    with pytest.raises(ConfigError, match="the release's attributes are 'sex'"):
         td.write_ppmf(released(BLOCKS, td.Schema.from_mapping({"sex": [str(k) for k in range(20)]})), tmp_path / "x")
     assert not list(tmp_path.iterdir())
 

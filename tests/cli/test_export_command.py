@@ -53,7 +53,7 @@ def test_a_release_without_a_product_of_its_attributes_is_refused(
 ) -> None:
     public = pipeline.run(load_config(toy_run)).public
     done = topdown("export", public, "--format", "nmf", "--output", tmp_path / "nmf")
-    assert done.returncode == 3
+    assert done.returncode == 2
     assert "the attributes are 'cell', and a noisy measurement file is made of" in done.stderr
     assert not (tmp_path / "nmf").exists()
 

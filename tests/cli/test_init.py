@@ -156,3 +156,18 @@ def test_the_command_writes_checks_and_does_not_overwrite(tmp_path: Path, topdow
     wrong = topdown("init", tmp_path / "wrong.csv", "-o", tmp_path / "wrong.toml")
     assert wrong.returncode == 0
     assert "next      correct it, topdown check" in wrong.stdout
+
+
+def test_names_with_line_ends_stay_on_their_line(tmp_path: Path, topdown: Command) -> None:
+    """As in headings of spreadsheets that are wrapped; a line that a name makes looks like one of the command's."""
+    frame = (
+        blocks().drop(columns="everybody").rename(columns={"male": "men\nok        all passed", "GEOID": "the\ncode"})
+    )
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    done = topdown("init", tmp_path / "table.csv", "-o", tmp_path / "made.toml")
+    assert done.returncode == 0
+    checked = topdown("check", tmp_path / "made.toml")
+    assert checked.returncode == 0
+    said = [line[:10] for one in (done, checked) for line in one.stdout.splitlines()]
+    assert said.count("ok        ") == 1
+    assert "parts of the codes in the\\ncode\n" in done.stdout

@@ -81,6 +81,15 @@ def test_districts_come_from_an_assignment_file(public: Path, topdown: Command, 
     measurements = td.read_release(public).measurements
     expected = td.region(measurements, {"01001": 1, "02": 1})
     assert found.loc["07", ["lower", "upper"]].tolist() == [expected.lower, expected.upper]
+    assert done.stderr == ""
+
+
+def test_units_in_no_district_are_said(public: Path, topdown: Command, tmp_path: Path) -> None:
+    (tmp_path / "districts.csv").write_text("BLOCKID,DISTRICT\n01001,07\n01003,\n02,07\n")
+    done = topdown("query", public, "--sum", "US", "--regions", tmp_path / "districts.csv", "--format", "csv")
+    assert done.returncode == 0
+    assert pd.read_csv(StringIO(done.stdout))["region"].tolist() == ["US", "07"]
+    assert done.stderr == "note: 1 of 3 units of level 'county' are in no district\n"
 
 
 def test_a_table_is_printed_for_people(public: Path, topdown: Command) -> None:

@@ -237,6 +237,22 @@ def test_a_preset_that_is_no_text_is_refused(tmp_path: Path, name: str) -> None:
         load_config(write(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("setting", "where"),
+    [
+        ("epsilon = {}", "epsilon"),
+        ("epsilon = { nation = 1 }", "epsilon"),
+        ("shares = { nation = { total = true } }", "shares.nation.total"),
+        ("shares = { nation = { total = { a = 1 } } }", "shares.nation.total"),
+    ],
+)
+def test_a_table_in_place_of_a_number_is_named(tmp_path: Path, setting: str, where: str) -> None:
+    name = setting.split(" ")[0]
+    lines = [setting if line.startswith(f"{name} =") else line for line in RUN_TOML.splitlines()]
+    with pytest.raises(ConfigError, match=rf"privacy\.{where}: give a number, or a fraction as \"1/3\""):
+        load_config(write(tmp_path, "\n".join(lines)))
+
+
 def test_a_preset_beside_another_mistake_lacks_no_budget(tmp_path: Path) -> None:
     text = RUN_TOML.replace("geoid", "geoids")
     text = text[: text.index("[privacy]")] + '[privacy]\npreset = "pl94-2020-units"\n'

@@ -149,6 +149,18 @@ def subtotals(rng: np.random.Generator) -> Frame:
     return Frame(rows, columns=["region", "district", "men", "women"])
 
 
+def blank_totals(rng: np.random.Generator) -> Frame:
+    """Every region's sum beneath its districts, and that of all at the end, by blanks in the columns of units."""
+    frame = subtotals(rng).replace({"district": {"Total": ""}})
+    top = frame[frame["district"] == ""][["men", "women"]].sum()
+    return pd.concat([frame, Frame([("", "", *top)], columns=frame.columns)])
+
+
+def neighbouring_blocks(rng: np.random.Generator) -> Frame:
+    """All blocks of one block group, whose codes follow one another."""
+    return Frame({"GEOID20": [str(440010301001000 + k) for k in range(40)], "people": sizes(rng, 40, 1)[0]})
+
+
 def german_levels(rng: np.random.Generator) -> str:
     """Rows of the country, of its parts and of theirs, by codes of 2 and of 5 digits, as GENESIS writes them."""
     rows = []
@@ -730,6 +742,21 @@ MORE = (
         cells=["men", "women"],
         leave_out={"district": ["Total"]},
         may_ask=["leave_out"],
+    ),
+    Case(
+        "blank totals",
+        blank_totals,
+        levels=[EVERY, "region", "district"],
+        cells=["men", "women"],
+        leave_out={"district": [""]},
+    ),
+    Case(
+        "neighbouring blocks",
+        neighbouring_blocks,
+        widths={"block": 15},
+        geoid="GEOID20",
+        cells=["people"],
+        root=("block group", "440010301001"),
     ),
     Case(
         "german levels",

@@ -102,6 +102,8 @@ def test_text_of_other_encodings_arrives_as_it_was(tmp_path: Path) -> None:
     [
         ("t.csv", TABLE.replace(",", ";").encode(), "", r'seem to be separated by ";": say input.delimiter = ";"'),
         ("t.csv", TABLE.replace(",", "\t").encode(), "", r'separated by "\\t": say input.delimiter = "\\t"'),
+        ("t.csv", bytes([0, 1, 2, 3]), "", "begins with bytes of 0, as binary or damaged files do"),
+        ("t.csv", b"a\0b", "", "begins with bytes of 0, as binary or damaged files do"),
         ("t.csv", TABLE.encode("utf-16"), "", r'UTF-16 \("Unicode" in Excel\); say input.encoding = "utf-16"'),
         ("t.csv", TABLE.encode("utf-16-le"), "", 'say input.encoding = "utf-16"'),
         ("t.csv", TABLE.replace("county", "código").encode("latin-1"), "", 'input.encoding = "windows-1252"'),

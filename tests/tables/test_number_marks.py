@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from topdown.config import load_config
-from topdown.errors import ConfigError, CountsError
+from topdown.errors import ConfigError, CountsError, DataError
 from topdown.pipeline.input.reading import read_input
 from topdown.tables.format import Format
 from topdown.tables.number_marks import without_marks
@@ -103,3 +103,14 @@ def test_rows_that_are_left_out_and_labels(tmp_path: Path) -> None:
     geography, counts = read_input(load_config(tmp_path / "run.toml"))
     assert list(geography.geoid) == ["US", "09", "10"]
     assert counts.values.tolist() == [[1, 2], [0, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("rows", ["leaves", "records"])
+def test_what_is_to_be_left_out_and_is_not_there_is_named(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "t.csv").write_text("town;men\n10;5\nTotal;7\n;5\n11;2\n", encoding="utf-8")
+    text = TOML.format(marks=f'rows = "{rows}"\nleave_out = {{ town = ["", "Total", "Totl"] }}')
+    (tmp_path / "run.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=r"t.csv: no row has 'Totl' in column 'town'; correct input.leave_out"):
+        read_input(load_config(tmp_path / "run.toml"))
+    (tmp_path / "run.toml").write_text(text.replace(', "Totl"', ""), encoding="utf-8")
+    assert list(read_input(load_config(tmp_path / "run.toml"))[0].geoid) == ["US", "10", "11"]

@@ -26,6 +26,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import published
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.release.archive import ARCHIVE, write_archive
+from topdown.release.linked_release import is_linked_release, verify_linked
 from topdown.release.places import MANIFEST, require_outside_releases
 from topdown.release.published import PublishedRelease, read_release
 from topdown.release.read import read_measurements, require_all
@@ -135,7 +136,7 @@ def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[P
     releases = [_counts(one) for one in (public, options.units) if one is not None]
     named = {_microdata_name(one): one for one in releases}
     if len(named) < len(releases):
-        raise DataError(_SAME_RECORDS)
+        raise ConfigError(_SAME_RECORDS)
     with named_failures(output):
         make_folder(output.parent)
         with whole_folder(output) as staging:
@@ -147,7 +148,7 @@ def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[P
 def _require_microdata(geography: Geography, schema: Schema, options: ExportOptions) -> None:
     require_ppmf(_by_geoid(geography), schema)
     if options.units is not None and _counts(options.units).schema.attributes == schema.attributes:
-        raise DataError(_SAME_RECORDS)
+        raise ConfigError(_SAME_RECORDS)
 
 
 def _in_folder(
@@ -203,7 +204,10 @@ def _workbook(found: PublishedRelease, folder: Path, options: ExportOptions) -> 
 
 
 def _archive(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
-    verify_files(public)
+    if is_linked_release(public):
+        verify_linked(public)
+    else:
+        verify_files(public)
     with named_failures(output):
         make_folder(output.parent)
         with whole_folder(output) as staging:

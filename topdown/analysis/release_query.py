@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -63,8 +63,9 @@ def query_release(
     block assignment files have them. ``cells``: by default every answer of ``query``. ``share_of``: units separated by
     commas, or a query. ``before``: the directory of an earlier release, with noise of its own; the change of the sum is
     then given. For units whose measurements a very large release has not kept the estimates are released counts without
-    margins, and the note says so. Raises `ConfigError` and `DataError` as `td.region` does, and where neither units nor
-    districts are given.
+    margins, and the note says so. ``attrs`` of the result has as "outside" how many of the smallest units are in no
+    district, a sentence that is empty where all are in one. Raises `ConfigError` and `DataError` as `td.region` does,
+    and where neither units nor districts are given.
     """
     if before is not None and share_of is not None:
         raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
@@ -72,7 +73,10 @@ def query_release(
     if then is not None:
         _require_other_noise(now, then)
     units, minus = (units_meant(some, now.measured.published) for some in (units, minus))
-    asked = dict(_asked(units, districts, now.measured.published))
+    if not units and districts is None:
+        raise ConfigError("no units are given: give them with --sum, or a table of units and districts with --regions")
+    assigned = {} if districts is None else dict(_assigned(districts, now.measured.published))
+    asked = ({_named(units): _each_once(units)} if units else {}) | assigned
     columns = answer_columns(query, now.measured.schema)
     if len({*cells}) < len(cells):
         raise ConfigError(f"cells {listed(cells)}: name each once")
@@ -96,7 +100,9 @@ def query_release(
                 found = found._replace(note="; ".join(filter(None, (found.note, twice))))
             since = "" if before is None else f", change since {before.as_posix()}"
             rows.append((f"{name}{less}{part}{since}", query, cell if cell is not None else query, *found))
-    return pd.DataFrame(rows, columns=list(QUERY_COLUMNS))
+    answers = pd.DataFrame(rows, columns=list(QUERY_COLUMNS))
+    answers.attrs["outside"] = _outside(assigned.values(), now.measured.published) if assigned else ""
+    return answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,15 +218,6 @@ def _note(why: str | None) -> str:
     return "" if why is None else f"released count, no margin: {why}"
 
 
-def _asked(units: Sequence[str], districts: Path | None, geography: Geography) -> Iterator[tuple[str, Weights]]:
-    if not units and districts is None:
-        raise ConfigError("no units are given: give them with --sum, or a table of units and districts with --regions")
-    if units:
-        yield _named(units), _each_once(units)
-    if districts is not None:
-        yield from _assigned(districts, geography)
-
-
 def _named(units: Sequence[str]) -> str:
     """The units joined by "+", or how many there are."""
     return "+".join(units) if len(units) <= _NAMED else f"{len(units):,} units"
@@ -257,6 +254,20 @@ def _assigned(path: Path, geography: Geography) -> Iterator[tuple[str, Weights]]
         raise DataError(f"{shown_path(path)}: has no unit with a district; give a row for every unit")
     for district, members in frame[frame["district"] != ""].groupby("district", sort=True)["unit"]:
         yield str(district), dict.fromkeys(members.tolist(), 1.0)
+
+
+def _outside(districts: Iterable[Weights], geography: Geography) -> str:
+    """How many of the smallest units lie in none of ``districts``, which may have units of any level."""
+    inside, tree = np.zeros(geography.n_nodes, bool), geography.tree
+    for members in districts:
+        inside[geography.index_of(list(members))] = True
+    for level in geography.levels[1:]:
+        nodes = geography.level_slice(level)
+        inside[nodes] |= inside[tree.parent[nodes]]
+    among = inside[tree.leaves.start :]
+    if among.all():
+        return ""
+    return f"{np.sum(~among):,} of {len(among):,} units of level {shown(geography.levels[-1])} are in no district"
 
 
 def _whole(share_of: str | None, regions: Measurements) -> Weights | str | None:

@@ -54,8 +54,8 @@ def write_noisy_measurements(
     units called by GEOIDs or by the spine's codes; the attributes are those of a product
     (`topdown.census.layouts.noisy_layout.PRODUCTS`). Exact answers and limits are constraints; a unit that was not
     measured stands among the constraints alone. Variances have the layout's 32 bits where that is exact or a plan has
-    the rest, else 64. `topdown.read_noisy_measurements` reads the same numbers back. Raises `DataError` for another
-    geography or schema, and for values that are not whole.
+    the rest, else 64. `topdown.read_noisy_measurements` reads the same numbers back. Raises `ConfigError` for another
+    schema, `DataError` for another geography, and for values that are not whole.
 
     Args:
         measurements: of one of the products, at every level.

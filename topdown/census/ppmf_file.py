@@ -22,7 +22,7 @@ from topdown.census.layouts.ppmf_layout import (
     file_of_schema,
     records,
 )
-from topdown.errors import DataError
+from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import whole_file
@@ -42,8 +42,8 @@ def write_ppmf(release: Release, path: str | Path) -> Path:
     Comma-separated text with a header, a row per record, by block and cell. Persons are numbered from 0 (EPNUM); RTYPE
     is 3 in households and 5 in group quarters, GQTYPE_PL 0 to 7 the kind of residence, VOTING_AGE 1 below 18, CENHISP 2
     Hispanic, CENRACE 01 to 63. Of housing units RTYPE is 2, HH_STATUS 1 occupied and 2 vacant. The file appears when
-    its records, read back and tabulated, equal the release. Raises `DataError` for another schema, for leaves that are
-    no blocks of 15 digits, and where it cannot be written.
+    its records, read back and tabulated, equal the release. Raises `ConfigError` for another schema, `DataError` for
+    leaves that are no blocks of 15 digits, and where it cannot be written.
 
     Args:
         release: of persons or of housing units, by the attributes of the redistricting file, with blocks as leaves.
@@ -82,7 +82,7 @@ def require_ppmf(geography: Geography, schema: Schema) -> tuple[PpmfKind, pa.Arr
     `write_ppmf` does for another schema and other leaves."""
     file = file_of_schema(schema)
     if file is None:
-        raise DataError(
+        raise ConfigError(
             f"the release's attributes are {listed(schema.names)}, and such a file is made of "
             f"{listed(PERSON_FILE.schema.names)} (persons) or {listed(UNIT_FILE.schema.names)} (housing units), with "
             "their categories (topdown.workload.redistricting)"

@@ -21,7 +21,7 @@ from topdown.census.layouts.redistricting_layout import (
     require_text,
     write_member,
 )
-from topdown.errors import DataError
+from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.machine.files import whole_folder
 from topdown.release.whole_counts import Release
@@ -81,8 +81,8 @@ def write_pl94(
         state: which state of a nation.
         year: the year in the names of the members.
 
-    Raises `DataError` for another schema, level or width, a unit that the header lacks, and names that the file's
-    encoding does not have.
+    Raises `ConfigError` for another schema, `DataError` for another level or width, a unit that the header lacks, and
+    names that the file's encoding does not have.
 
     Examples:
         >>> noisy = td.read_noisy_measurements("nmf", state="44")
@@ -132,12 +132,12 @@ def _header(
 
 def _require_schemas(geography: Geography, schema: Schema, units: Release | None) -> None:
     if schema.attributes != PERSONS.attributes:
-        raise DataError(
+        raise ConfigError(
             f"the release's attributes are {listed(schema.names)}, and a redistricting file is made of "
             f"{listed(PERSONS.names)} with their categories (topdown.workload.redistricting.PERSONS)"
         )
     if units is not None and units.schema.attributes != UNITS.attributes:
-        raise DataError(f"units: the attributes are {listed(units.schema.names)}; table H1 is made of 'h1'")
+        raise ConfigError(f"units: the attributes are {listed(units.schema.names)}; table H1 is made of 'h1'")
     if units is not None and not units.geography.identifiers.equals(geography.identifiers):
         raise DataError("units: their geography is another one than that of the persons; give the same")
 

@@ -11,6 +11,7 @@ import typer
 
 from topdown.cli.options import Quiet
 from topdown.machine.terminal import Terminal
+from topdown.wording import escaped
 
 if TYPE_CHECKING:
     from topdown.guess.found import Guess
@@ -71,9 +72,9 @@ def init(
         raise ConfigError(f"{output}: cannot be written: {error.strerror}; give another --output") from None
     out.say(f"wrote     {output}")
     for line in taken(found):
-        out.say(line)
+        out.say(escaped(line))  # names of columns may have line ends
     for question in found.questions:
-        out.say(f"?         {question.text} Assumed: {question.taken}")
+        out.say(escaped(f"?         {question.text} Assumed: {question.taken}"))
     try:
         draw.check(load_config(output))
     except TopdownError as error:
@@ -116,10 +117,10 @@ def taken(found: Guess) -> list[str]:
 def _answered(found: Guess, out: Terminal) -> Guess:
     """``found`` with answers to its questions, asked one after the other."""
     for question in found.questions:
-        out.say(f"?         {question.text}")
+        out.say(escaped(f"?         {question.text}"))
         choices = [question.taken, *(choice.label for choice in question.others)]
         for number, label in enumerate(choices, start=1):
-            out.say(f"          {number}  {label}")
+            out.say(escaped(f"          {number}  {label}"))
         number = 0
         while not 1 <= number <= len(choices):
             number = typer.prompt("          which", default=1, type=int)

@@ -340,7 +340,8 @@ def _require_each_once(key: pa.Array) -> None:
 def _households_of(own: _Keys, key: _Keys, universe: Universe) -> IntArray:
     """The row of every person's household, -1 in none. Raises `CountsError` for a key that no household has, and for
     numbers that could be those of two households."""
-    own, households = _as_numbers(own, key.text), universe.names[0]
+    own, key = _as_numbers(own, key.text), _as_numbers(key, own.text)
+    households = universe.names[0]
     if own.numbers and not key.numbers:
         bare = pc.replace_substring_regex(key.text, r"^0+([0-9])", r"\1")
         if len(bare.unique()) < len(bare):
@@ -359,12 +360,13 @@ def _households_of(own: _Keys, key: _Keys, universe: Universe) -> IntArray:
     return found
 
 
-def _as_numbers(own: _Keys, key: pa.Array) -> _Keys:
-    """Keys of persons without ".0", if all have it and no ``key`` of a household does: so programs write whole numbers
-    in a column that lacks some. Of up to 15 digits, since two longer ones may have become one."""
+def _as_numbers(own: _Keys, others: pa.Array) -> _Keys:
+    """Keys of one table without ".0", if all have it and none of the ``others`` does, the keys of the other table: so
+    programs write whole numbers in a column that lacks some. Of up to 15 digits, since two longer ones may have become
+    one."""
     written = own.text.drop_null()
     if own.numbers or not len(written) or not pc.all(pc.match_substring_regex(written, r"^[0-9]{1,15}\.0$")).as_py():
         return own
-    if pc.any(pc.ends_with(key, ".0")).as_py():
+    if pc.any(pc.ends_with(others, ".0")).as_py():
         return own
     return _Keys(without_decimals(own.text), True)

@@ -16,7 +16,7 @@ from topdown.config.derivation import DerivationConfig, Output
 from topdown.config.privacy import LedgerOptions
 from topdown.config.release import RunConfig
 from topdown.config.table_settings import GeographyOptions, named_twice
-from topdown.config.toml_section import Exact, TomlSection
+from topdown.config.toml_section import Exact, ExactOfSeveral, TomlSection
 from topdown.errors import ConfigError, PlanError, require_known
 from topdown.linked.link_text import facts_of, universe_of
 from topdown.linked.universe import LinkedQuery, Universe
@@ -166,7 +166,7 @@ class LinkedPrivacy(TomlSection):
     units: list[str | dict[str, StrictInt]] = Field(default=[PERSON])
     """Who is protected: "person", and { household = 7 } with the number of persons that a household has at most (up to
     1,000), without which nothing is guaranteed to households."""
-    shares: dict[str, Exact | dict[str, Exact | dict[str, Exact]]]
+    shares: dict[str, ExactOfSeveral | dict[str, ExactOfSeveral | dict[str, Exact]]]
     """The part of the budget of each table, or of its levels, or of the queries of a level; all add up to 1."""
     queries: dict[str, list[str]] = Field(default_factory=dict)
     """The queries of a table that a share of it, or of a level, is divided among in equal parts: "detailed" where there

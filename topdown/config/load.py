@@ -188,13 +188,15 @@ def _by_setting(errors: list[Any], model: type[BaseModel]) -> list[str]:
 
 def _of_one_setting(group: list[Any], model: type[BaseModel]) -> str:
     """The error of a setting. If the setting has several allowed forms, the sentence names them all; of several errors
-    it shows the first.
+    it shows the first of those that are furthest inside, since a table has the form of a table, and something in it is
+    wrong.
     """
     told = [(form, str(one["loc"][-1])) for one in group if (form := form_of(one)) is not None]
     forms = [form for form, last in told if last in _SCALARS or last.startswith(_ALTERNATIVES)]
     if len(forms) == len(group) > 1:
         return _in_words({**group[0], "loc": group[0]["loc"][:-1], "forms": forms}, model)
-    return _in_words(group[0], model) + (f" (and {len(group) - 1} more like it)" if len(group) > 1 else "")
+    inmost = max(group, key=lambda one: len(one["loc"]))
+    return _in_words(inmost, model) + (f" (and {len(group) - 1} more like it)" if len(group) > 1 else "")
 
 
 def _in_other_sections(settings: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, Strict, StrictInt, model_validator
 
-from topdown.config.toml_section import Exact, TomlSection
+from topdown.config.toml_section import Exact, ExactOfSeveral, TomlSection
 from topdown.errors import BudgetError
 from topdown.privacy.bounds import CALIBRATED, NONE
 from topdown.privacy.plan import MEASURE, Plan
@@ -30,7 +30,7 @@ class Privacy(TomlSection):
     """The rho of zero-concentrated differential privacy, for the whole release."""
     delta: Exact | None = None
     """The delta of the (epsilon, delta) statement of a Gaussian mechanism; 1e-10 where it is left out."""
-    shares: dict[str, Exact | dict[str, Exact]] | None = None
+    shares: dict[str, ExactOfSeveral | dict[str, Exact]] | None = None
     """The part of the budget of every level, or of every query of a level; they add up to 1. Equal parts where it is
     left out."""
     neighbours: str = "add-remove"

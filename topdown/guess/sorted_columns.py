@@ -80,7 +80,9 @@ def _numbers_rows(one: ColumnEvidence) -> bool:
     rank = vocabulary.level_rank(one.name)
     named = vocabulary.says(one.name, vocabulary.RECORD) or one.name.strip() == ""
     if one.is_numbering:
-        return named or (one.kind == "whole" and (rank is None or one.smallest <= 1) and not one.has_zeros)
+        # Codes of neighbouring units may follow one another, too, and do not begin with 1.
+        coded = rank is not None or vocabulary.says(one.name, vocabulary.CODE)
+        return named or (one.kind == "whole" and not (coded and one.smallest > 1) and not one.has_zeros)
     if not named or rank is not None or one.kind != "whole":
         return False
     counts = vocabulary.says(one.name, vocabulary.COUNTED)

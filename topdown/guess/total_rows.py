@@ -52,9 +52,12 @@ def total_rows(units: Sequence[ColumnEvidence], counts: Sequence[ColumnEvidence]
             out |= rows
             if counted and not any(sums):
                 found.questions.append(_asked(found, one, value))
-    for one in [c for c in units if 0 < c.nulls < n_rows / 2]:
+    blank = [c for c in units if 0 < c.nulls < n_rows / 2]
+    for one in blank:
         rows = one.codes < 0
-        if any(c.numbers[rows].sum() == c.numbers[~rows].sum() for c in counted):
+        # Of each column with blanks a level of totals: of regions, say, and of everything.
+        times = range(1, len(blank) + 1)
+        if any(c.numbers[rows].sum() in [k * c.numbers[~rows].sum() for k in times] for c in counted):
             found.leave_out[one.name] = [*found.leave_out.get(one.name, []), ""]
             out |= rows
     for search in (_sums_by_code, _sum_of_all, _sums_in_order):

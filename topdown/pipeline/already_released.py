@@ -9,7 +9,7 @@ from typing import Any
 from topdown.config import DerivationConfig, RunConfig
 from topdown.errors import ConfigError
 from topdown.measurements.journal import BegunRelease, Journal
-from topdown.pipeline.charging import charged_to
+from topdown.pipeline.charging import Charged, charged_to
 from topdown.privacy.ledger import Ledger
 from topdown.release.manifest import MALFORMED, manifest_at
 from topdown.release.places import MANIFEST
@@ -34,12 +34,17 @@ def released(config: RunConfig, public: Path, journal: Journal, begun: BegunRele
     require_noise(public, named_noise(public), journal, begun)
     again = f"move {shown_path(public)} away and run again: the same release is made of the same noise"
     manifest = verify_files(public, remedy=again)
-    entry = manifest["ledger"]
-    charged = charged_to(config)
-    if charged is not None and entry is not None:
-        Ledger(charged.path).require_record(str(entry["record"]), public / MANIFEST)
+    require_recorded(charged_to(config), manifest, public / MANIFEST)
     require_same_forms(config, manifest, public)
     return True
+
+
+def require_recorded(charged: Charged | None, manifest: Mapping[str, Any], path: Path) -> None:
+    """Refuse a ``manifest`` at ``path`` that names a record which the ledger that is ``charged`` lacks, as an older
+    copy of it does. Raises `BudgetError`."""
+    entry = manifest["ledger"]
+    if charged is not None and entry is not None:
+        Ledger(charged.path).require_record(str(entry["record"]), path)
 
 
 def require_same_forms(config: DerivationConfig, manifest: Mapping[str, Any], public: Path) -> None:

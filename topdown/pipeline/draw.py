@@ -61,7 +61,7 @@ from topdown.release.places import require_not_public
 from topdown.studies.methods import StudiedMethod
 from topdown.tables.geography_table import read_as_written
 from topdown.uncertainty.laws.known_noise import require_replicable
-from topdown.wording import FAILED, joined, reason, shown, shown_path
+from topdown.wording import FAILED, escaped, joined, reason, shown, shown_path
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,8 @@ def _prepare(
             require_kept(counts, limits)
         digests.require_unchanged(config)
         give_back()
-    stages.say(f"read      {nodes_in_words(geography)} x {len(counts.cells)} cells ({joined(counts.cells)})")
+    read = f"read      {nodes_in_words(geography)} x {len(counts.cells)} cells ({joined(counts.cells)})"
+    stages.say(escaped(read))  # names of columns may have line ends
     stages.say(plan.describe(geography.levels))
     notices = notices_of(config, plan, geography.levels, gains)
     for notice in notices:

@@ -13,7 +13,7 @@ from typing import IO
 
 from topdown.errors import DataError
 from topdown.machine.files import whole_file
-from topdown.release.places import MANIFEST
+from topdown.release.places import LINK, MANIFEST
 from topdown.tables.output_formats import PARQUET
 from topdown.wording import FETCH, reason, shown_path, unquoted
 
@@ -51,38 +51,50 @@ def write_archive(public: Path, path: Path) -> Path:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """The release in the ZIP file at ``path``, unpacked into a temporary directory for as long as the block runs.
+    """The release in the ZIP file at ``path``, unpacked into a temporary directory for as long as the block runs; a
+    ``path`` that is no ZIP file is given as it is.
 
-    The release is the folder of the one manifest in the archive; files that file managers add are left out. Raises
-    `DataError` for a file that is no archive of a release, for names that lead out of the folder, and for more bytes
-    than there is room for.
+    The release is the folder of the one manifest in the archive, or of the one link.json, which two linked tables have
+    beside both; files that file managers add are left out. Raises `DataError` for a file that is no archive of a
+    release, for names that lead out of the folder, and for more bytes than there is room for; one that the block raises
+    names ``path`` in place of the temporary directory.
     """
+    if path.suffix.lower() != ".zip" or not path.is_file():
+        yield path
+        return
     with tempfile.TemporaryDirectory(prefix="topdown-") as place:
+        inside = Path(place, _FOLDER)
         try:
             with zipfile.ZipFile(path) as archive:
-                yield _unpack(path, archive, Path(place))
+                _unpack(path, archive, inside)
+            yield inside
+        except DataError as error:
+            raise type(error)(str(error).replace(str(inside), str(path))) from None
         except zipfile.BadZipFile as error:
             raise DataError(f"{shown_path(path)}: cannot be read as a ZIP file: {reason(error)}; {FETCH}") from None
 
 
-def _unpack(path: Path, archive: zipfile.ZipFile, place: Path) -> Path:
-    """Unpack the release into ``place``; returns its directory."""
+def _unpack(path: Path, archive: zipfile.ZipFile, place: Path) -> None:
+    """Unpack the release into the directory ``place``, which is made."""
     entries = [one for one in archive.infolist() if not one.is_dir() and not _is_stray(one.filename)]
-    homes = [PurePosixPath(one.filename).parent for one in entries if PurePosixPath(one.filename).name == MANIFEST]
+    paths = [PurePosixPath(one.filename) for one in entries]
+    # Of two linked tables each has a manifest, in a folder of its own.
+    homes, of_tables = ([one.parent for one in paths if one.name == name] for name in (LINK, MANIFEST))
+    homes = homes or of_tables
     if len(homes) != 1:
         raise DataError(f"{shown_path(path)}: holds {len(homes)} files {MANIFEST}, and a release has one; {FETCH}")
-    size, room = sum(one.file_size for one in entries), shutil.disk_usage(place).free
+    size, room = sum(one.file_size for one in entries), shutil.disk_usage(place.parent).free
     if len(entries) > _MOST_FILES or size > room:
         raise DataError(
-            f"{shown_path(path)}: holds {len(entries):,} files of {size:,} bytes, and {shown_path(place)} has room for "
-            f"{room:,}; free the space, or unpack it elsewhere"
+            f"{shown_path(path)}: holds {len(entries):,} files of {size:,} bytes, and {shown_path(place.parent)} has "
+            f"room for {room:,}; free the space, or unpack it elsewhere"
         )
     for entry in entries:
         name = PurePosixPath(entry.filename)
         inside = name.is_relative_to(homes[0]) and ".." not in name.parts and not name.is_absolute()
         if not inside or len(entry.filename) > _LARGEST_NAME or entry.flag_bits & 0x1:
             raise DataError(f"{shown_path(path)}: {unquoted(entry.filename)} is not of a release; {FETCH}")
-        target = place / "public" / name.relative_to(homes[0])
+        target = place / name.relative_to(homes[0])
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(entry) as source, target.open("xb") as file:
@@ -91,7 +103,6 @@ def _unpack(path: Path, archive: zipfile.ZipFile, place: Path) -> Path:
             raise DataError(
                 f"{shown_path(path)}: {unquoted(entry.filename)} cannot be unpacked: {reason(error)}; {FETCH}"
             ) from None
-    return place / "public"
 
 
 def _copy(source: IO[bytes], file: IO[bytes], size: int) -> None:

@@ -6,7 +6,7 @@ Reads the public directory alone, so that everybody who receives a release can v
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +87,12 @@ def verify_release(public: str | Path) -> Verified:
         >>> "release.parquet" in td.verify_release("public").files
         True
     """
-    folder = Path(public)
-    if folder.suffix.lower() == ".zip" and folder.is_file():
-        with unpacked(folder) as inside:
-            return replace(verify_release(inside), public=folder)
-    manifest = verify_files(folder)
-    drawing_of(folder, manifest)
-    with as_described(folder / RELEASE):
-        _require_counts(folder, manifest)
-    return Verified(folder, tuple(sorted(manifest["files"])), file_digest(folder / MANIFEST))
+    with unpacked(Path(public)) as folder:
+        manifest = verify_files(folder)
+        drawing_of(folder, manifest)
+        with as_described(folder / RELEASE):
+            _require_counts(folder, manifest)
+        return Verified(Path(public), tuple(sorted(manifest["files"])), file_digest(folder / MANIFEST))
 
 
 def verify_files(public: Path, remedy: str = FETCH) -> dict[str, Any]:

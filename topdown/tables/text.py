@@ -104,14 +104,24 @@ def _require_text(path: Path, head: bytes, form: Format) -> None:
     what = next((said for begin, said in _OTHERS.items() if head.startswith(begin)), None)
     if what is None and head.startswith(_GZIP):
         what = f"is compressed by gzip; name it {path.name}.gz"
-    is_wide = (
-        head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 0 < head[:400].count(0) >= len(head[:400]) // 4
-    )
-    if what is None and is_wide and not form.codec.startswith(("utf-16", "utf-32")):
-        remedy = 'say input.encoding = "utf-16", or save it as UTF-8' if form.has_settings else "save it as UTF-8"
-        what = f'is not UTF-8 text but UTF-16 ("Unicode" in Excel); {remedy}'
+    if what is None and not form.codec.startswith(("utf-16", "utf-32")):
+        if _is_wide(head[:400]):
+            remedy = 'say input.encoding = "utf-16", or save it as UTF-8' if form.has_settings else "save it as UTF-8"
+            what = f'is not UTF-8 text but UTF-16 ("Unicode" in Excel); {remedy}'
+        elif 0 in head[:400]:
+            what = "cannot be read as text: it begins with bytes of 0, as binary or damaged files do; give a text file"
     if what is not None:
         raise DataError(f"{shown_path(path)}: {what}")
+
+
+def _is_wide(head: bytes) -> bool:
+    """Whether the ``head`` of a file is text in UTF-16: it has its mark, or every second byte of many signs is 0."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return True
+    high, low = head[0::2].count(0), head[1::2].count(0)
+    text = head.decode("utf-16-be" if high > low else "utf-16-le", "replace")
+    whole = len(head) % 2 == 0 and all(sign.isprintable() or sign.isspace() for sign in text)
+    return whole and 0 < max(high, low) >= len(head) / 4
 
 
 def _row_named(path: Path, row: int, form: Format) -> str:

@@ -59,17 +59,22 @@ class Written:
     directory: Path
 
 
+def solved_as_counted(config: LinkedConfig, drawn: LinkedDrawn) -> LinkedSolved:
+    """The truth as a solution."""
+    counts = check_linked_tables(config).counts
+    tagged = SparseCounts(*(np.asarray(one, np.int64) for one in counts.held))
+    return LinkedSolved.of(config, drawn, tagged, CERTIFICATE, true_rows(counts.geography, config))
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A release of the small tables, whose solution is the truth."""
     folder = tmp_path_factory.mktemp("linked")
     config = load_linked(configured(folder))
-    counts = check_linked_tables(config).counts
     with ExitStack() as held:
         drawn, there = draw_linked(config, folder / "out", held, Silent())
         assert not there
-        tagged = SparseCounts(*(np.asarray(one, np.int64) for one in counts.held))
-        solved = LinkedSolved.of(config, drawn, tagged, CERTIFICATE, true_rows(counts.geography, config))
+        solved = solved_as_counted(config, drawn)
         with begun_linked(drawn, folder / "out" / "public", None) as begun:
             publish_linked(config, drawn, solved, begun, Silent())
         write_records(config, drawn, solved, folder / "out", Silent())
@@ -333,3 +338,41 @@ def test_the_ledger_is_charged_for_either_unit(tmp_path: Path) -> None:
     with ExitStack() as held, pytest.raises(BudgetError, match="beyond the total of 5"):
         draw_linked(load_linked(path), tmp_path / "three", held, Silent())
     assert not (tmp_path / "three" / "public").exists()
+
+
+def test_a_zip_file_of_both_tables_is_verified_as_the_folder_is(
+    written: Written, tmp_path: Path, topdown: Command
+) -> None:
+    public = written.directory / "public"
+    assert topdown("export", public, "--format", "zip", "--output", tmp_path / "zip").returncode == 0
+    shutil.make_archive(str(tmp_path / "flat"), "zip", public)
+    there = topdown("verify", public)
+    assert there.returncode == 0
+    for path in (tmp_path / "zip" / "release.zip", tmp_path / "flat.zip"):
+        done = topdown("verify", path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, there.stdout, "")
+    shutil.copytree(public, tmp_path / "cut")
+    (tmp_path / "cut" / "persons" / "release.csv").unlink()
+    shutil.make_archive(str(tmp_path / "cut"), "zip", tmp_path / "cut")
+    done = topdown("verify", tmp_path / "cut.zip")
+    assert done.returncode == DataError.exit_code
+    assert f"{tmp_path / 'cut.zip'}/persons: release.csv is missing" in done.stderr
+    assert topdown("export", tmp_path / "cut", "--format", "zip", "--output", tmp_path / "no").returncode == 3
+
+
+def test_a_ledger_that_lacks_the_record_of_a_complete_release_is_not_used(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    path = configured(tmp_path, ("[projection]", '[ledger]\npath = "ledger.db"\ndataset = "census"\n\n[projection]'))
+    ledger.open_account("census", 1000, "rho", unit="person", neighbours="substitute")
+    config, public = load_linked(path), tmp_path / "out" / "public"
+    with ExitStack() as held:
+        drawn, _ = draw_linked(config, tmp_path / "out", held, Silent())
+        with begun_linked(drawn, public, None) as begun:
+            publish_linked(config, drawn, solved_as_counted(config, drawn), begun, Silent())
+    with ExitStack() as held:
+        assert draw_linked(config, tmp_path / "out", held, Silent())[1]
+    ledger.path.unlink()
+    ledger.open_account("census", 1000, "rho", unit="person", neighbours="substitute")
+    with ExitStack() as held, pytest.raises(BudgetError, match=r"does not hold the record .*households.manifest\.json"):
+        draw_linked(config, tmp_path / "out", held, Silent())
+    assert ledger.account("census").spent == 0

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from topdown.census.layouts.redistricting_layout import WIDTHS
-from topdown.errors import DataError, require_known
+from topdown.errors import ConfigError, DataError, require_known
 from topdown.geography.geography import Geography
 from topdown.wording import listed, shown
 from topdown.workload import Query, Schema
@@ -113,11 +113,11 @@ PRODUCTS: dict[str, Product] = {
 
 
 def product_of(schema: Schema) -> Product:
-    """The product with the attributes of ``schema``. Raises `DataError` where there is none."""
+    """The product with the attributes of ``schema``. Raises `ConfigError` where there is none."""
     for product in PRODUCTS.values():
         if product.schema.attributes == schema.attributes:
             return product
-    raise DataError(
+    raise ConfigError(
         f"the attributes are {listed(schema.names)}, and a noisy measurement file is made of "
         + " or of ".join(f"{listed(one.schema.names)} (topdown.workload.redistricting)" for one in PRODUCTS.values())
     )

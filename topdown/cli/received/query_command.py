@@ -11,6 +11,7 @@ import typer
 
 from topdown.cli.answers import print_table
 from topdown.cli.options import AnswerFormat
+from topdown.machine.terminal import note
 
 
 def query(
@@ -63,6 +64,8 @@ def query(
         before=minus_release,
         confidence=confidence,
     )
+    if found.attrs["outside"]:
+        note(found.attrs["outside"])
     if share_of is None:
         print_table(found, output)
     else:

@@ -31,6 +31,7 @@ def verify(
     unit for results that cannot be; what is only improbable is counted.
     """
     from topdown.microdata.linked_microdata import is_linked
+    from topdown.release.archive import unpacked
     from topdown.release.linked_release import is_linked_release
     from topdown.release.verified import verify_release
 
@@ -38,10 +39,11 @@ def verify(
     if is_linked(public):
         _verify_records(public, out)
         return
-    if is_linked_release(public):
-        _verify_both(public, out)
-        return
-    found = verify_release(public)
+    with unpacked(public) as folder:
+        if is_linked_release(folder):
+            _verify_both(folder, out)
+            return
+        found = verify_release(folder)
     out.say(f"ok        {', '.join(found.files)} agree with the manifest, and the counts add up")
     out.say(f"next      compare with the publisher's: the SHA-256 of manifest.json is {found.sha256}")
 

@@ -134,17 +134,18 @@ def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.Reco
     """The columns ``wanted`` of the chosen rows, converted by `as_said`, batch by batch."""
     path, by = require_file(config.input_path), config.input.chosen_by
     columns = list(dict.fromkeys([*wanted, *by]))
-    rows = 0
+    rows, met = 0, set[tuple[str, str]]()
     for batch in table_batches(path, columns, form=config.input.form, kept=False):
         table = pa.Table.from_batches([batch])
-        mask = rows_chosen(table, config)
+        mask, also = rows_chosen(table, config)
         if mask is not None:
             table = with_rows(table, mask)
+        met |= also
         rows += table.num_rows
         chosen = as_said(table.select(list(wanted)), config)
         yield from chosen.to_batches() or [pa.RecordBatch.from_pylist([], chosen.schema)]
-    if by and not rows:
-        require_rows(pa.table({}), config)
+    if by:
+        require_rows(rows, met, config)
 
 
 RECORDS = InputShape(require_input_columns, _units, _counts, file_or_folder_digest)

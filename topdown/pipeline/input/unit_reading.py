@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -250,17 +250,22 @@ def root_column(config: RunConfig) -> str:
     return options.root_level if options.levels is None else options.levels[0]
 
 
-def rows_chosen(table: pa.Table, config: RunConfig) -> pa.Array | None:
-    """Which rows of ``table`` input.where and input.leave_out choose; None for all."""
-    found = None
+def rows_chosen(table: pa.Table, config: RunConfig) -> tuple[pa.Array | None, set[tuple[str, str]]]:
+    """Which rows of ``table`` input.where and input.leave_out choose, None for all; and the values of the latter that
+    rows have, each with its column.
+    """
+    found, met = None, set[tuple[str, str]]()
     for name, value in config.input.where.items():
         one = pc.is_valid(places_among(as_text(table[name], f"input.where: column {shown(name)}"), [value]))
         found = one if found is None else pc.and_(found, one)
     for name, some in config.input.leave_out.items():
         text = pc.fill_null(as_text(table[name], f"input.leave_out: column {shown(name)}"), "")
-        one = pc.is_null(places_among(text, [some] if isinstance(some, str) else some))
+        values = [some] if isinstance(some, str) else some
+        places = places_among(text, values)
+        met |= {(name, values[place]) for place in pc.unique(places.drop_null()).to_pylist()}
+        one = pc.is_null(places)
         found = one if found is None else pc.and_(found, one)
-    return found
+    return found, met
 
 
 def as_said(table: pa.Table, config: RunConfig) -> pa.Table:
@@ -306,16 +311,25 @@ def input_table(config: RunConfig, wanted: Sequence[str]) -> pa.Table:
         if name not in table.column_names:
             said = "where" if name in config.input.where else "leave_out"
             raise DataError(f"{shown_path(path)}: no column {shown(name)}, by which input.{said} chooses rows")
-    chosen = rows_chosen(table, config)
+    chosen, met = rows_chosen(table, config)
     if chosen is not None:
         table = with_rows(table, chosen)
-        require_rows(table, config)
+        require_rows(table.num_rows, met, config)
     return as_said(table, config)
 
 
-def require_rows(table: pa.Table, config: RunConfig) -> None:
-    """Refuse a choice of rows that leaves none. Raises `DataError`."""
-    if not table.num_rows:
+def require_rows(rows: int, met: Container[tuple[str, str]], config: RunConfig) -> None:
+    """Refuse a choice of rows that leaves none, and values of input.leave_out that no row has: what was to be left out,
+    such as totals, would be counted. ``rows``: how many are chosen; ``met``: as of `rows_chosen`. Raises `DataError`.
+    """
+    for name, some in config.input.leave_out.items():
+        for value in [some] if isinstance(some, str) else some:
+            if (name, value) not in met:
+                raise DataError(
+                    f"{shown_path(config.input_path)}: no row has {shown(value)} in column {shown(name)}; correct "
+                    "input.leave_out"
+                )
+    if not rows:
         said = [f"{unquoted(name)} = {shown(value)}" for name, value in config.input.where.items()]
         raise DataError(
             f"{shown_path(config.input_path)}: no row has {' and '.join(said)}; correct input.where"
@@ -340,7 +354,7 @@ def rows_by_line(config: RunConfig, *, of_file: bool = True) -> Iterator[None]:
         found, row = error, error.row
     path, form = config.input_path, config.input.form
     if config.input.chosen_by:
-        chosen = rows_chosen(read_table(path, config.input.chosen_by, form=form), config)
+        chosen, _ = rows_chosen(read_table(path, config.input.chosen_by, form=form), config)
         row = int(np.flatnonzero(np.asarray(chosen))[row])
     raise found.at(row_named(path, row, form))
 

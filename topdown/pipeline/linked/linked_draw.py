@@ -28,7 +28,7 @@ from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import MEASUREMENTS, Journal
 from topdown.measurements.measurements import Measurements
 from topdown.measurements.person_moves import linked_guarantee
-from topdown.pipeline.already_released import require_same_forms
+from topdown.pipeline.already_released import require_noise, require_recorded, require_same_forms
 from topdown.pipeline.charging import charged_to, confirm, require_left, reserve
 from topdown.pipeline.draw import nodes_in_words, notices_of, require_directory, require_protection
 from topdown.pipeline.input.unit_reading import digest_of, identifier_columns, listed_units, path_columns
@@ -46,7 +46,6 @@ from topdown.release.linked_release import linked_noise, verify_linked
 from topdown.release.manifest import LedgerEntry, Origin, manifest_at
 from topdown.release.places import MANIFEST
 from topdown.tables.readers import changed
-from topdown.wording import shown_path
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,12 @@ def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: 
     begun, public = journal.read(), directory / "public"
     there = public.is_dir() and any(public.iterdir())
     if there:
-        if begun is None or begun.measured is None or linked_noise(public) != journal.release_name():
-            raise ConfigError(
-                f"{shown_path(public)} exists, and the record of the noise behind it is not in "
-                f"{shown_path(journal.folder)}; give another --output directory, which spends its budget anew"
-            )
+        require_noise(public, linked_noise(public), journal, begun)
         verify_linked(public)
         for name in config.universe.names:
-            require_same_forms(config.of_table(name), manifest_at(public / name / MANIFEST), public)
+            manifest = manifest_at(public / name / MANIFEST)
+            require_recorded(charged, manifest, public / name / MANIFEST)
+            require_same_forms(config.of_table(name), manifest, public)
     if begun is None:
         _rehearse(config, prepared, stages)
     reserve(charged, journal, events, begun=begun is not None, title=config.title)
