@@ -106,14 +106,6 @@ def is_linked_release(public: Path) -> bool:
     return (public / LINK).is_file()
 
 
-def linked_noise(public: Path) -> object:
-    """The name of the noise that the release of two tables in ``public`` was made from; None where it has none."""
-    try:
-        return _link_of(public)["noise"]
-    except DataError:
-        return None
-
-
 @dataclass(frozen=True, eq=False)
 class LinkedVerified:
     """A release of two tables that is whole: its ``releases`` by table, the SHA-256 of link.json, and the impossible
