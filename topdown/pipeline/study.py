@@ -24,7 +24,7 @@ from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest, make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.pages.leaf_outlines import Outlines, read_outlines
-from topdown.pipeline.confidential_folder import confidential_directory, write_marked, writing
+from topdown.pipeline.confidential_folder import confidential_directory, write_marked
 from topdown.pipeline.input.group_columns import read_groupings
 from topdown.pipeline.input.limit_reading import read_limits, require_kept
 from topdown.pipeline.input.reading import read_input
@@ -50,7 +50,7 @@ from topdown.studies.report.summary import summarise
 from topdown.studies.report.words import many
 from topdown.studies.simulate import simulate
 from topdown.tables.excel import write_sheets
-from topdown.tables.tidy import write_parquet
+from topdown.tables.tidy import named_failures, write_parquet
 from topdown.wording import joined
 
 STAGES = 4
@@ -242,7 +242,7 @@ def study(
             census=_census(config, table, released),
         )
         summary = summarise(results)
-    with stages.stage("writing"), writing(directory):
+    with stages.stage("writing"), named_failures(directory):
         report = _write(directory, results, summary)
     for path in sorted(directory.glob("*")):
         if path.name in _FILES:

@@ -18,7 +18,7 @@ from topdown.machine.files import make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, SeededSource
-from topdown.pipeline.confidential_folder import confidential_directory, write_marked, writing
+from topdown.pipeline.confidential_folder import confidential_directory, write_marked
 from topdown.pipeline.derive import made_whole
 from topdown.pipeline.linked.linked_derive import LinkedDrawn, solved_together
 from topdown.pipeline.linked.linked_draw import LinkedPrepared, prepare_linked
@@ -34,6 +34,7 @@ from topdown.studies.report.together import (
     render_together,
     together_summary,
 )
+from topdown.tables.tidy import named_failures
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margins import margins
 from topdown.workload import Query
@@ -96,7 +97,7 @@ def study_linked(
         guarantee="\n".join(prepared.guarantee.describe()),
     )
     marks = {"notice": notice, "replicates": str(finished)}
-    with stages.stage("writing"), writing(directory):
+    with stages.stage("writing"), named_failures(directory):
         make_folder(directory, private=True)
         tables = {RESULTS: comparison.results(), ERRORS: comparison.errors(), COVERAGE: comparison.coverage()}
         if tables[COVERAGE].empty:  # no interval is published; nothing stays of an earlier study
