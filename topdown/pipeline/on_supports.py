@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from topdown.config import RunConfig
 from topdown.config.derivation import DerivationConfig
 from topdown.errors import ConfigError, ProjectionError
@@ -120,17 +118,12 @@ def solved_on_supports(
             again = families_again(_Stated(descent), method, found.histograms, options.solver, ties)
         if again.nodes:  # where every family is too large for cvxpy, nothing was checked
             checks["non_negative"] = again
-    sizes = [len(one.cells) for one in found.histograms]
-    entries = (
-        np.concatenate([[0], np.cumsum(sizes)]),
-        np.concatenate([one.cells for one in found.histograms]),
-        np.concatenate([np.rint(one.values).astype(np.int64) for one in found.histograms]),
-    )
-    schema = known.schema
+    entries, schema = SparseCounts.of_nodes(found.histograms), known.schema
     if known.split is not None:
-        entries, schema = known.split.joined(*entries), known.split.given
+        joined = known.split.joined(entries.starts, entries.cells, entries.counts)
+        entries, schema = SparseCounts(*joined), known.split.given
     made = WholeProjection(options.method, options.weights, found.certificate, programs=found.programs)
-    return SupportSolution(geography, schema, SparseCounts(*entries), made, checks, found.touched)
+    return SupportSolution(geography, schema, entries, made, checks, found.touched)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from topdown.measurements.journal import MEASUREMENTS, BegunRelease, Journal
 from topdown.measurements.measurements import Measurements
 from topdown.measurements.person_moves import linked_guarantee
 from topdown.pipeline.charging import charged_to, confirm, require_left
+from topdown.pipeline.derive import Drawn
 from topdown.pipeline.draw import nodes_in_words, notices_of, require_directory, reserved, sound_plan
 from topdown.pipeline.input.unit_reading import digest_of, identifier_columns, listed_units, path_columns
 from topdown.pipeline.linked.linked_derive import LinkedDrawn
@@ -94,11 +95,11 @@ def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: 
     with stages.stage("keeping what was measured"):
         code = journal.keep_code(begun, begun.key.code(MEASUREMENTS, _all_of(measured)))
     entry, noise = confirm(charged_to(config), journal, code), journal.release_name()
-    origins = {name: _origin(prepared, name, entry, noise) for name in prepared.plans}
-    drawn = LinkedDrawn(
-        measured, prepared.plans, origins, prepared.counts.figures, prepared.guarantee, noise, begun.ties
-    )
-    return drawn, there
+    tables = {
+        name: Drawn(measured[name], begun.ties, plan, _origin(prepared, name, entry, noise))
+        for name, plan in prepared.plans.items()
+    }
+    return LinkedDrawn(tables, prepared.counts.figures, prepared.guarantee, noise, begun.ties), there
 
 
 def _all_of(measured: Mapping[str, Measurements]) -> Iterator[tuple[tuple[str, str], npt.NDArray[Any]]]:

@@ -17,10 +17,12 @@ from topdown.geography.tree import IntArray
 from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
 from topdown.machine.progress import Silent, Stages
 from topdown.noise import KeyedSource
+from topdown.pipeline.derive import Drawn
 from topdown.pipeline.linked.linked_derive import LinkedDrawn, solved_together
 from topdown.pipeline.rehearsal import HISTOGRAM_CELLS, OCCUPIED_CELLS, SEED, noisy, part_of
 from topdown.privacy.linked_units import LinkedGuarantee
 from topdown.privacy.plan import Plan
+from topdown.release.manifest import Origin
 from topdown.workload import Query
 
 _FEWEST_LEAVES = 20
@@ -55,7 +57,7 @@ def rehearse_linked(
         for level in reversed(part.levels):
             at_level[level] = places - part.level_slice(level).start
             places = np.asarray(part.tree.parent[places], np.int64)
-        measured = {}
+        tables, ties = {}, KeyedSource(bytes(32))
         for name, plan in plans.items():
             of_persons = name == universe.names[1]
 
@@ -65,15 +67,14 @@ def rehearse_linked(
                 return asked.sparse_answers(at_level[level], cells, times, nodes.stop - nodes.start)
 
             schema = universe.persons if of_persons else universe.households
-            measured[name] = noisy(part, plan, schema, true, rng)
+            tables[name] = Drawn(noisy(part, plan, schema, true, rng), ties, plan, Origin())
         tree = part.tree
         own = PublicFigures(
             None if leaves.units is None else tree.aggregate(leaves.units),
             np.ascontiguousarray(tree.aggregate(np.ascontiguousarray(leaves.facilities.T)).T),
         )
-        drawn = LinkedDrawn(measured, plans, {}, own, guarantee, "", KeyedSource(bytes(32)))
         try:
-            solved_together(config, drawn, Silent(), workers=1)
+            solved_together(config, LinkedDrawn(tables, own, guarantee, "", ties), Silent(), workers=1)
         except ProjectionError as error:
             raise ProjectionError(
                 f"rehearsed on invented {universe.names[0]}, before anything was drawn: {error}. Take shares "
