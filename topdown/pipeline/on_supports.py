@@ -13,7 +13,6 @@ from topdown.config import RunConfig
 from topdown.config.derivation import DerivationConfig
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.geography import Geography
-from topdown.geography.tree import IntArray, Tree
 from topdown.machine.parallel import started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import Submits
@@ -23,7 +22,6 @@ from topdown.pipeline.derive import Drawn, Projected, say_output, write_made
 from topdown.privacy.plan import Plan
 from topdown.projection.check.certificate import require_certificate
 from topdown.projection.check.cross_checks import CrossCheck, families_again
-from topdown.projection.histograms.families import Family, Solved, Sparse
 from topdown.projection.histograms.open_answers import KnownAnswers
 from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.histograms.support_descent import Asked, SupportDescent, descend_on_supports
@@ -34,7 +32,7 @@ from topdown.projection.rounding_method import rounding_named
 from topdown.release.publication import begun
 from topdown.release.whole_counts import Release, SparseCounts
 from topdown.wording import shown
-from topdown.workload import DETAILED, Query, Schema
+from topdown.workload import DETAILED, Schema
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def solved_on_supports(
     if options.cross_check:
         with stages.stage("solving again by cvxpy"):
             method = method_named(options.method)
-            again = families_again(_Stated(descent), method, found.histograms, options.solver, ties)
+            again = families_again(descent, method, found.histograms, options.solver, ties)
         if again.nodes:  # where every family is too large for cvxpy, nothing was checked
             checks["non_negative"] = again
     entries, schema = SparseCounts.of_nodes(found.histograms), known.schema
@@ -124,29 +122,6 @@ def solved_on_supports(
         entries, schema = SparseCounts(*joined), known.split.given
     made = WholeProjection(options.method, options.weights, found.certificate, programs=found.programs)
     return SupportSolution(geography, schema, entries, made, checks, found.touched)
-
-
-@dataclass(frozen=True)
-class _Stated:
-    """The programs of the families on their supports, for a second solver; nothing is asked for that was not before."""
-
-    descent: SupportDescent
-    whole_total = False
-
-    @property
-    def tree(self) -> Tree:
-        return self.descent.tree
-
-    @property
-    def cells(self) -> IntArray:
-        return self.descent.cells
-
-    def first(self, index: int) -> tuple[Query, ...]:
-        return ()
-
-    def stated(self, index: int, nodes: slice, above: Sparse | None) -> tuple[Family, Solved]:
-        family, _ = self.descent.family(index, nodes, above)
-        return family.program(), family.solve()[0]
 
 
 def derive_on_supports(

@@ -91,11 +91,14 @@ class StudyInput(NamedTuple):
     coverage: CoverageOptions | None
 
 
-def read_study(config: StudyConfig, stages: Stages) -> StudyInput:
-    """All that the study of ``config`` reads and that its sections name, found and put together. Raises as `study`."""
+def read_study(config: StudyConfig, stages: Stages, counts: Counts | None = None) -> StudyInput:
+    """All that the study of ``config`` reads and that its sections name, found and put together; ``counts``: of its
+    table, where that was read already. Raises as `study`."""
     config.require_released()
     with stages.stage("reading the table"):
-        geography, counts = read_input(config, before_counts=partial(weigh, config, stages))
+        if counts is None:
+            _, counts = read_input(config, before_counts=partial(weigh, config, stages))
+        geography = counts.geography
         plan = measurable(config.plan(), geography.levels, counts.schema)
         plans = {
             v.name: measurable(config.variant_plan(v), geography.levels, counts.schema) for v in config.study.variant
