@@ -36,7 +36,7 @@ from topdown.projection.linked.linked_upward import from_below
 from topdown.projection.method import method_named
 from topdown.projection.solver_inputs import in_words
 from topdown.projection.upward_start import start_of
-from topdown.release.linked_release import LinkSaid, write_link
+from topdown.release.linked_release import write_link
 from topdown.release.publication import Begun, begun
 from topdown.release.whole_counts import Release, SparseCounts, nodes_of
 from topdown.tables.tidy import named_failures
@@ -183,9 +183,9 @@ def publish_linked(
     for name in solved.releases:
         _write_table(config, drawn.tables[name], solved, name, folder.tables[name], stages)
     folder.name_tables()
-    said = LinkSaid(config.title, description.schemas, description.link, drawn.guarantee, drawn.noise)
+    told = config.title, description.schemas, description.link, drawn.guarantee, drawn.noise
     with named_failures(folder.public):
-        write_link(folder.staging, said, geography, drawn.figures.units, drawn.figures.facilities)
+        write_link(folder.staging, *told, geography, drawn.figures)
 
 
 def write_records(
