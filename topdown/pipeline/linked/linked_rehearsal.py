@@ -51,7 +51,7 @@ def rehearse_linked(
     with stages.stage(f"rehearsing on invented {universe.names[0]}"):
         part = part_of(geography, max(_FEWEST_LEAVES, HISTOGRAM_CELLS // universe.n_cells))
         node = pc.index_in(part.identifiers[part.tree.leaves.start :], geography.identifiers).to_numpy()
-        leaves = PublicFigures(None if figures.units is None else figures.units[node], figures.facilities[node])
+        leaves = figures.at(node)
         leaf, cells, times = invented(universe, leaves, rng)
         at_level, places = {}, leaf + part.tree.leaves.start
         for level in reversed(part.levels):
@@ -68,13 +68,9 @@ def rehearse_linked(
 
             schema = universe.persons if of_persons else universe.households
             tables[name] = Drawn(noisy(part, plan, schema, true, rng), ties, plan, Origin())
-        tree = part.tree
-        own = PublicFigures(
-            None if leaves.units is None else tree.aggregate(leaves.units),
-            np.ascontiguousarray(tree.aggregate(np.ascontiguousarray(leaves.facilities.T)).T),
-        )
         try:
-            solved_together(config, LinkedDrawn(tables, own, guarantee, "", ties), Silent(), workers=1)
+            drawn = LinkedDrawn(tables, leaves.added_up(part.tree), guarantee, "", ties)
+            solved_together(config, drawn, Silent(), workers=1)
         except ProjectionError as error:
             raise ProjectionError(
                 f"rehearsed on invented {universe.names[0]}, before anything was drawn: {error}. Take shares "
