@@ -39,7 +39,9 @@ def with_plan(
         return replace(measurements, mechanism=layout.MECHANISM) if plan is None else _under(measurements, plan)
     try:
         named = {layout_name: str(name) for layout_name, name in own["levels"].items()}
-        geography = _renamed(measurements.geography, named)
+        whole = measurements.geography
+        levels = tuple(_own_name(level, named) for level in whole.levels)
+        geography = Geography(levels, whole.tree, whole.identifiers, whole.names)
         others = {(_own_name(level, named), query): one for (level, query), one in measurements.others.items()}
         found = replace(
             measurements, geography=geography, others=others, fit_for_release=own["fit_for_release"] is True
@@ -58,11 +60,6 @@ def with_plan(
 
 def _own_name(level: str, named: Mapping[str, str]) -> str:
     return named.get(layout.LEVELS.get(level, level), level)
-
-
-def _renamed(geography: Geography, named: Mapping[str, str]) -> Geography:
-    levels = tuple(_own_name(level, named) for level in geography.levels)
-    return Geography(levels, geography.tree, geography.identifiers, geography.names)
 
 
 def _of_production(measurements: Measurements, product: layout.Product, run: str) -> Plan | None:

@@ -61,7 +61,7 @@ def check(
         if config.is_study:
             from topdown.pipeline.study import read_study
 
-            read_study(cast("StudyConfig", config), Silent())
+            read_study(cast("StudyConfig", config), Silent(), prepared.counts)
         if errors or areas or errors_to is not None:
             counts = prepared.counts
 

@@ -83,8 +83,9 @@ def summed_cells(counts: Counts) -> tuple[tuple[str, ...], tuple[str, ...]] | No
     columns = columns_of(counts)
     totals = columns.totals
     order = np.flatnonzero(totals)[np.argsort(totals[totals > 0], kind="stable")]
-    candidates = _one_and_all_others(order) if len(order) > MOST_COMPARED else _dependent(columns, order)
-    for left, right in candidates:
+    # Of too many columns: the last, and all others.
+    many = len(order) > MOST_COMPARED
+    for left, right in [(order[-1:], order[:-1])] if many else _dependent(columns, order):
         total = columns.sum(left)
         if np.array_equal(total, columns.sum(right)) and _unlikely(total, len(order)):
             one, other = (tuple(counts.cells[cell] for cell in columns.cells[side]) for side in (left, right))
@@ -97,15 +98,14 @@ def _unlikely(side: IntArray, cells: int) -> bool:
     return 0.5 * float(np.log2(1.0 + side).sum()) - cells * math.log2(3) > _BITS
 
 
-def _one_and_all_others(order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-    yield order[-1:], order[:-1]
-
-
 def _dependent(held: CellColumns, order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Candidates: sets of columns whose sums are equal to floating-point precision."""
     if len(order) < 2:
         return
-    columns = _in_groups(held, order, len(order) + _SPARE_ROWS)
+    # Sums of the columns over about so many groups of leaves; (groups x columns).
+    groups = min(len(order) + _SPARE_ROWS, held.n_leaves)
+    starts = np.unique(np.linspace(0, held.n_leaves, groups, endpoint=False).astype(np.int64))
+    columns = held.in_groups(order, starts).T.astype(np.float64)
     norms = np.linalg.norm(columns, axis=0)
     columns /= norms
     left_over = np.zeros(len(order))
@@ -120,12 +120,6 @@ def _dependent(held: CellColumns, order: IntArray) -> Iterator[tuple[IntArray, I
         whole = np.rint(weight)
         if np.abs(weight - whole).max() < _WHOLE and np.abs(whole).max() == 1:
             yield np.concatenate([[column], order[~free][whole < 0]]), order[~free][whole > 0]
-
-
-def _in_groups(held: CellColumns, cells: IntArray, groups: int) -> FloatArray:
-    """Sums of the columns over about so many groups of leaves; (groups x cells)."""
-    starts = np.unique(np.linspace(0, held.n_leaves, min(groups, held.n_leaves), endpoint=False).astype(np.int64))
-    return held.in_groups(cells, starts).T.astype(np.float64)
 
 
 # -- units ----------------------------------------------------------------------------------------------------------

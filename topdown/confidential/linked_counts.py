@@ -72,9 +72,7 @@ class LinkedCounts:
     @property
     def figures(self) -> PublicFigures:
         """What is public of all nodes."""
-        tree, public = self.geography.tree, self.public
-        units = None if public.units is None else tree.aggregate(public.units)
-        return PublicFigures(units, np.ascontiguousarray(tree.aggregate(np.ascontiguousarray(public.facilities.T)).T))
+        return self.public.added_up(self.geography.tree)
 
     def answers(self, query: LinkedQuery, nodes: slice) -> IntArray:
         """The answers to ``query`` at ``nodes``; (nodes x answers)."""

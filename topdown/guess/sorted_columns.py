@@ -41,7 +41,8 @@ class SortedColumns:
     def _place(self, one: ColumnEvidence, columns: Sequence[ColumnEvidence]) -> Columns:
         if one.kind == "empty":
             return self.empty
-        if one.distinct == 1 and not one.nulls and len(one) > 1 and not _may_count(one):
+        may_count = one.kind == "whole" and vocabulary.says(one.name, vocabulary.COUNTED)
+        if one.distinct == 1 and not one.nulls and len(one) > 1 and not may_count:
             return self.constants
         if one.is_date:
             return self.years
@@ -69,10 +70,6 @@ def _is_dotted_code(one: ColumnEvidence) -> bool:
 def _is_margin(one: ColumnEvidence, columns: Sequence[ColumnEvidence]) -> bool:
     """Whether a column is the margin of error of another one: B01001_001M beside B01001_001E."""
     return one.name.endswith("M") and any(other.name == one.name[:-1] + "E" for other in columns)
-
-
-def _may_count(one: ColumnEvidence) -> bool:
-    return one.kind == "whole" and vocabulary.says(one.name, vocabulary.COUNTED)
 
 
 def _numbers_rows(one: ColumnEvidence) -> bool:

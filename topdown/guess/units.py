@@ -360,7 +360,8 @@ def _chain(
     taken: list[tuple[ColumnEvidence, float, list[ColumnEvidence]]] = []
     for one, says, members in groups:  # the most certain first: the others have to nest with it
         inside = len(path) == 1 or (one.distinct < upper.distinct and is_function(upper, one))
-        if inside and all(is_function(a, b) for other, _, _ in taken for a, b in [_finer(one, other)]):
+        pairs = (sorted((one, other), key=lambda column: -column.distinct) for other, _, _ in taken)
+        if inside and all(is_function(finer, coarser) for finer, coarser in pairs):
             taken.append((one, says, members))
             continue
         for other in members:
@@ -383,10 +384,6 @@ def _chain(
         if says < _SURE:
             found.doubtful.append(code.name)
     return chain
-
-
-def _finer(a: ColumnEvidence, b: ColumnEvidence) -> tuple[ColumnEvidence, ColumnEvidence]:
-    return (a, b) if a.distinct >= b.distinct else (b, a)
 
 
 def _by_widths(

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ConfigError, require_known
-from topdown.geography.tree import IntArray
+from topdown.geography.tree import IntArray, Tree
 from topdown.linked.member_groups import Compositions, MemberGroup, MembersTotal
 from topdown.wording import CENSUS_WORDS, LinkedWords, passes_as_name, shown
 from topdown.workload import Query, Schema
@@ -76,9 +76,14 @@ class PublicFigures:
     units: IntArray | None
     facilities: IntArray
 
-    def at(self, nodes: slice) -> PublicFigures:
+    def at(self, nodes: slice | IntArray) -> PublicFigures:
         """Those of some of the nodes."""
         return PublicFigures(None if self.units is None else self.units[nodes], self.facilities[nodes])
+
+    def added_up(self, tree: Tree) -> PublicFigures:
+        """Those of all nodes of ``tree``, from these of its leaves."""
+        units = None if self.units is None else tree.aggregate(self.units)
+        return PublicFigures(units, np.ascontiguousarray(tree.aggregate(np.ascontiguousarray(self.facilities.T)).T))
 
 
 @dataclass(frozen=True)

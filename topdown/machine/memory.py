@@ -18,7 +18,10 @@ def available_memory() -> int | None:
     """Bytes that this process may still take, None where unknown: the least of the machine's memory, its control
     group's limit and what ``ulimit -v`` leaves.
     """
-    found = [left for left in (_of_machine(), _of_control_group(), address_space_left()) if left is not None]
+    import psutil
+
+    machine = int(psutil.virtual_memory().available)
+    found = [left for left in (machine, _of_control_group(), address_space_left()) if left is not None]
     return min(found) if found else None
 
 
@@ -56,12 +59,6 @@ def _process() -> psutil.Process:
     import psutil
 
     return psutil.Process()
-
-
-def _of_machine() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)
 
 
 def _of_control_group() -> int | None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from topdown.errors import ConfigError, DataError
 from topdown.machine.files import locked, make_folder, whole_folder
@@ -38,7 +37,7 @@ from topdown.release.manifest import described_file
 from topdown.release.whole_counts import Release
 from topdown.tables.output_formats import part_name
 from topdown.tables.readers import require_encodable
-from topdown.tables.tidy import write_json
+from topdown.tables.tidy import named_failures, write_json
 from topdown.wording import FAILED, listed, reason, shown, shown_path
 from topdown.workload.schema import Schema
 
@@ -197,19 +196,13 @@ def write_microdata(
             return made(earlier.files, already_there=True)
         if not is_new:
             require_space(layout, directory)
-        try:
-            with whole_folder(directory, aside=aside(directory)) as staging:
-                with stages.stage("writing records"):
-                    parts = _write_parts(layout, source or SecureSource(), staging, fit=leaves.fit_for_release)
-                with stages.stage("tabulating the records"):
-                    _require_equal(staging, leaves, schema)
-                write_json(staging / INVENTORY, facts | {"files": {part.name: described_file(part) for part in parts}})
-                whole_microdata(directory)  # nothing was put into it in the meantime
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(
-                f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; free the space or correct the "
-                "path"
-            ) from None
+        with named_failures(directory), whole_folder(directory, aside=aside(directory)) as staging:
+            with stages.stage("writing records"):
+                parts = _write_parts(layout, source or SecureSource(), staging, fit=leaves.fit_for_release)
+            with stages.stage("tabulating the records"):
+                _require_equal(staging, leaves, schema)
+            write_json(staging / INVENTORY, facts | {"files": {part.name: described_file(part) for part in parts}})
+            whole_microdata(directory)  # nothing was put into it in the meantime
         discard(aside(directory))
     return made([directory / part.name for part in parts])
 

@@ -8,13 +8,13 @@ a grid if need be.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import gamma, gammainc, gammaincc, gammainccinv, gammaincinv, ndtr, ndtri
 
 from topdown.errors import ConfigError
@@ -28,8 +28,51 @@ _SMALLEST = Fraction(1, 10**150)
 _LARGEST = Fraction(10**150)
 
 
+class _ByQuantile(ABC):
+    """A law of mean 0, symmetric about it, that is drawn by its inverse cdf."""
+
+    __slots__ = ()
+
+    fit_for_release: ClassVar[bool] = False
+    mean: ClassVar[float] = 0.0
+
+    def sample(self, size: Size, source: Source) -> FloatArray:
+        """Independent draws of shape ``size``, float64, by the inverse cdf.
+
+        Raises `ConfigError` for a source that is meant for releases.
+        """
+        drawn = np.empty(sample_shape(size, source), dtype=np.float64)
+        require_study_source(source)
+        flat = drawn.reshape(-1)
+        step = CHUNK_BYTES // 8
+        for start in range(0, flat.size, step):
+            chunk = flat[start : start + step]
+            chunk[:] = self._quantile(uniform(source, chunk.size))
+        return drawn
+
+    @abstractmethod
+    def cdf(self, x: ArrayLike) -> Any:
+        """P(X <= x), elementwise, to full relative accuracy in the lower tail."""
+
+    def sf(self, x: ArrayLike) -> Any:
+        """P(X > x), elementwise, to full relative accuracy in the upper tail."""
+        return self.cdf(-np.asarray(x, dtype=np.float64))
+
+    def ppf(self, q: ArrayLike) -> Any:
+        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1].
+
+        Args:
+            q: probabilities, any shape.
+        """
+        return scalar_or_array(self._quantile(np.asarray(q, dtype=np.float64)))
+
+    @abstractmethod
+    def _quantile(self, q: FloatArray) -> FloatArray:
+        """The x with cdf(x) = ``q``."""
+
+
 @dataclass(frozen=True, slots=True, init=False)
-class Laplace:
+class Laplace(_ByQuantile):
     """The Laplace law of mean 0: density exp(-|x| / scale) / (2 scale).
 
     Floating-point sampling is not for release. Source: Dwork, McSherry, Nissim, Smith 2006.
@@ -42,20 +85,10 @@ class Laplace:
         200.0
     """
 
-    fit_for_release: ClassVar[bool] = False
-    mean: ClassVar[float] = 0.0
-
     scale: float
 
     def __init__(self, scale: ExactNumber) -> None:
         object.__setattr__(self, "scale", _positive_float(scale, "scale"))
-
-    def sample(self, size: Size, source: Source) -> FloatArray:
-        """Independent draws of shape ``size``, float64, by the inverse cdf.
-
-        Raises `ConfigError` for a source that is meant for releases.
-        """
-        return _fill(size, source, self._quantile)
 
     @property
     def variance(self) -> float:
@@ -83,18 +116,6 @@ class Laplace:
         tail = np.exp(-np.abs(z)) / 2.0
         return scalar_or_array(np.where(z < 0.0, tail, 1.0 - tail))
 
-    def sf(self, x: ArrayLike) -> Any:
-        """P(X > x), elementwise, to full relative accuracy in the upper tail."""
-        return self.cdf(-np.asarray(x, dtype=np.float64))
-
-    def ppf(self, q: ArrayLike) -> Any:
-        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1].
-
-        Args:
-            q: probabilities, any shape.
-        """
-        return scalar_or_array(self._quantile(np.asarray(q, dtype=np.float64)))
-
     def _quantile(self, q: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore", invalid="ignore"):
             # 1 - q is exact from 1/2 on; doubling is exact, so q and 1 - q give exactly opposite values.
@@ -103,7 +124,7 @@ class Laplace:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Gaussian:
+class Gaussian(_ByQuantile):
     """The normal law of mean 0.
 
     Floating-point sampling is not for release.
@@ -116,20 +137,10 @@ class Gaussian:
         0.8413
     """
 
-    fit_for_release: ClassVar[bool] = False
-    mean: ClassVar[float] = 0.0
-
     sigma: float
 
     def __init__(self, sigma: ExactNumber) -> None:
         object.__setattr__(self, "sigma", _positive_float(sigma, "sigma"))
-
-    def sample(self, size: Size, source: Source) -> FloatArray:
-        """Independent draws of shape ``size``, float64, by the inverse cdf.
-
-        Raises `ConfigError` for a source that is meant for releases.
-        """
-        return _fill(size, source, self._quantile)
 
     @property
     def variance(self) -> float:
@@ -155,24 +166,12 @@ class Gaussian:
         """P(X <= x), elementwise, to full relative accuracy in the lower tail."""
         return scalar_or_array(ndtr(np.asarray(x, dtype=np.float64) / self.sigma))
 
-    def sf(self, x: ArrayLike) -> Any:
-        """P(X > x), elementwise, to full relative accuracy in the upper tail."""
-        return self.cdf(-np.asarray(x, dtype=np.float64))
-
-    def ppf(self, q: ArrayLike) -> Any:
-        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1].
-
-        Args:
-            q: probabilities, any shape.
-        """
-        return scalar_or_array(self._quantile(np.asarray(q, dtype=np.float64)))
-
     def _quantile(self, q: FloatArray) -> FloatArray:
         return np.asarray(ndtri(q) * self.sigma, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class GeneralizedGaussian:
+class GeneralizedGaussian(_ByQuantile):
     """Density proportional to exp(-(|x| / scale)^power), power >= 1: Laplace at 1, Gaussian of sigma scale/sqrt(2) at
     2.
 
@@ -192,22 +191,12 @@ class GeneralizedGaussian:
         200.0
     """
 
-    fit_for_release: ClassVar[bool] = False
-    mean: ClassVar[float] = 0.0
-
     scale: float
     power: float
 
     def __init__(self, scale: ExactNumber, power: ExactNumber) -> None:
         object.__setattr__(self, "scale", _positive_float(scale, "scale"))
         object.__setattr__(self, "power", checked_power(power))
-
-    def sample(self, size: Size, source: Source) -> FloatArray:
-        """Independent draws of shape ``size``, float64, by the inverse cdf.
-
-        Raises `ConfigError` for a source that is meant for releases.
-        """
-        return _fill(size, source, self._quantile)
 
     @property
     def variance(self) -> float:
@@ -236,18 +225,6 @@ class GeneralizedGaussian:
         z = np.asarray(x, dtype=np.float64) / self.scale
         tail = power_beyond(self.power, np.abs(z)) / 2.0
         return scalar_or_array(np.where(z < 0.0, tail, 1.0 - tail))
-
-    def sf(self, x: ArrayLike) -> Any:
-        """P(X > x), elementwise, to full relative accuracy in the upper tail."""
-        return self.cdf(-np.asarray(x, dtype=np.float64))
-
-    def ppf(self, q: ArrayLike) -> Any:
-        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1].
-
-        Args:
-            q: probabilities, any shape.
-        """
-        return scalar_or_array(self._quantile(np.asarray(q, dtype=np.float64)))
 
     def _quantile(self, q: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):
@@ -298,14 +275,3 @@ def _positive_float(value: ExactNumber, name: str) -> float:
     if not _SMALLEST <= exact <= _LARGEST:
         raise ConfigError(f"{name} {value!r}: give a number between 1e-150 and 1e150")
     return float(exact)
-
-
-def _fill(size: Size, source: Source, quantile: Callable[[FloatArray], FloatArray]) -> NDArray[np.float64]:
-    drawn = np.empty(sample_shape(size, source), dtype=np.float64)
-    require_study_source(source)
-    flat = drawn.reshape(-1)
-    step = CHUNK_BYTES // 8
-    for start in range(0, flat.size, step):
-        chunk = flat[start : start + step]
-        chunk[:] = quantile(uniform(source, chunk.size))
-    return drawn

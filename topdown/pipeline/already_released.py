@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from topdown.config import DerivationConfig, RunConfig
+from topdown.config.linked_settings import LinkedConfig
 from topdown.errors import ConfigError
 from topdown.measurements.journal import BegunRelease, Journal
-from topdown.pipeline.charging import Charged, charged_to
+from topdown.pipeline.charging import charged_to
 from topdown.privacy.ledger import Ledger
+from topdown.release.linked_release import verify_linked
 from topdown.release.manifest import MALFORMED, manifest_at
-from topdown.release.places import MANIFEST
+from topdown.release.places import LINK, MANIFEST
 from topdown.release.verified import verify_files
 from topdown.wording import reason, shown_path
 
@@ -21,8 +23,8 @@ _ELSEWHERE = {"output.directory", "output.exports", "output.page", "output.style
 """Settings in no fingerprint of what is written beside public/."""
 
 
-def released(config: RunConfig, public: Path, journal: Journal, begun: BegunRelease | None) -> bool:
-    """Whether ``public`` already holds this release, complete; its files are verified.
+def released(config: RunConfig | LinkedConfig, public: Path, journal: Journal, begun: BegunRelease | None) -> bool:
+    """Whether ``public`` already holds this release, of one table or of two, complete; its files are verified.
 
     Raises `ConfigError` where it was made from other noise than ``journal`` records, or written in other forms than
     ``config`` asks for, `DataError` naming a file that differs from the one that was written, `BudgetError` where the
@@ -33,18 +35,19 @@ def released(config: RunConfig, public: Path, journal: Journal, begun: BegunRele
     # This comes first: no other noise may be drawn if a file has to be written again.
     require_noise(public, named_noise(public), journal, begun)
     again = f"move {shown_path(public)} away and run again: the same release is made of the same noise"
-    manifest = verify_files(public, remedy=again)
-    require_recorded(charged_to(config), manifest, public / MANIFEST)
-    require_same_forms(config, manifest, public)
+    tables: list[tuple[RunConfig, Path]] = []
+    if isinstance(config, RunConfig):
+        tables = [(config, public)]
+    else:
+        verify_linked(public)
+        tables = [(config.of_table(name), public / name) for name in config.universe.names]
+    charged = charged_to(config)
+    for own, folder in tables:
+        manifest = verify_files(folder, remedy=again)
+        if charged is not None and manifest["ledger"] is not None:
+            Ledger(charged.path).require_record(str(manifest["ledger"]["record"]), folder / MANIFEST)
+        require_same_forms(own, manifest, public)
     return True
-
-
-def require_recorded(charged: Charged | None, manifest: Mapping[str, Any], path: Path) -> None:
-    """Refuse a ``manifest`` at ``path`` that names a record which the ledger that is ``charged`` lacks, as an older
-    copy of it does. Raises `BudgetError`."""
-    entry = manifest["ledger"]
-    if charged is not None and entry is not None:
-        Ledger(charged.path).require_record(str(entry["record"]), path)
 
 
 def require_same_forms(config: DerivationConfig, manifest: Mapping[str, Any], public: Path) -> None:
@@ -85,11 +88,12 @@ def require_no_other(public: Path, journal: Journal) -> None:
 
 
 def named_noise(public: Path) -> object:
-    """The name of the noise from which the release in ``public`` was made; None where it states none, or cannot be
-    read.
+    """The name of the noise from which the release in ``public``, of one table or of two, was made; None where it
+    states none, or cannot be read.
     """
     try:
-        return manifest_at(public / MANIFEST).get("noise")  # since version 1.6
+        stated = LINK if (public / LINK).is_file() else MANIFEST
+        return manifest_at(public / stated).get("noise")  # since version 1.6
     except (OSError, *MALFORMED):
         return None  # what is wrong with it is for whoever reads it to say
 

@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from topdown.errors import DataError
 from topdown.machine.files import file_digest, make_folder, whole_file
-from topdown.pipeline.confidential_folder import confidential_directory, writing
+from topdown.pipeline.confidential_folder import confidential_directory
 from topdown.studies.batch_means import BATCH_COLUMNS, BatchMeans
 from topdown.studies.report.comparison import BATCHES_FILE, FILE, Study, compared, read_kept, render_comparison
 from topdown.studies.report.section import Summary
 from topdown.tables.parquet import parquet_batches
+from topdown.tables.tidy import named_failures
 from topdown.wording import reason, shown_path
 
 PAGE = "comparison.html"
@@ -34,7 +35,7 @@ def compare_studies(
     directory = confidential_directory(output)
     found = compared(_read(first), _read(second), methods)
     page = directory / PAGE
-    with writing(directory):
+    with named_failures(directory):
         make_folder(directory, private=True)
         with whole_file(page, private=True) as partial:
             partial.write_text(render_comparison(found), encoding="utf-8")

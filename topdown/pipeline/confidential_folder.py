@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 
-from topdown.errors import DataError
 from topdown.release.places import require_not_public
 from topdown.tables.tidy import write_parquet
-from topdown.wording import FAILED, reason, shown_path
 
 
 def confidential_directory(output: Path) -> Path:
     """``output``/internal. Raises `ConfigError` if a folder on the path is called public, or is a release."""
     require_not_public(output, "a study compares with the true counts")
     return output / "internal"
-
-
-@contextmanager
-def writing(directory: Path) -> Iterator[None]:
-    """Raise a `DataError` for errors in writing files to ``directory``."""
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
-        ) from None
 
 
 def write_marked(path: Path, frame: pd.DataFrame, marks: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, measure, require_room
 from topdown.confidential.measure_asked import AskedMeasurements, require_askable, split_counts
 from topdown.config import RunConfig
+from topdown.config.linked_settings import LinkedConfig
 from topdown.errors import BudgetError, ConfigError, InternalError
 from topdown.geography.geography import Geography
 from topdown.machine.allocation import give_back
@@ -48,6 +49,7 @@ from topdown.pipeline.parts.part_plan import (
 from topdown.pipeline.rehearsal import load_loops, rehearse
 from topdown.planning.expected import expected_errors
 from topdown.privacy import strength
+from topdown.privacy.accounting import Event
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import largest_gains
 from topdown.projection.histograms.open_answers import KnownAnswers
@@ -131,25 +133,23 @@ def draw(
         return going_on
     prepared = _prepare(config, stages, workers, part_size, executor)
     geography, plan = prepared.counts.geography, prepared.plan
-    journal = Journal(directory / "internal", *prepared.digests.name(config))
-    require_left(charged_to(config), journal, plan.events(geography.levels))  # before anything is written
-    held.enter_context(journal.locked())
-    begun = journal.read()
-    there = released(config, directory / "public", journal, begun)
-    if begun is None:
-        rehearse(config, geography, plan, stages, prepared.counts.schema, prepared.limits, prepared.known)
-    where = where_to_cut(geography.tree, plan, begun, prepared.leaves, asked=part_size is not None)
-    if where is not None:
-        require_disk(directory, of_parts(config, geography, where[1]).disk)
-    reserve(charged_to(config), journal, plan.events(geography.levels), begun=begun is not None, title=config.title)
-    if there and begun is not None and begun.measured is not None:
+    journal, events = Journal(directory / "internal", *prepared.digests.name(config)), plan.events(geography.levels)
+    schema, limits, known, leaves = prepared.counts.schema, prepared.limits, prepared.known, prepared.leaves
+    where: tuple[int, int] | None = None
+
+    def require(begun: BegunRelease | None) -> None:
+        nonlocal where
+        if begun is None:
+            rehearse(config, geography, plan, stages, schema, limits, known)
+        where = where_to_cut(geography.tree, plan, begun, leaves, asked=part_size is not None)
+        if where is not None:
+            require_disk(directory, of_parts(config, geography, where[1]).disk)
+
+    begun, there = reserved(config, directory, journal, events, held, stages, require)
+    if there and begun.measured is not None:
         confirm(charged_to(config), journal, begun.measured)
         return None
-    if begun is not None:
-        stages.say("going on with a release that was begun before: its noise is the same, no budget is spent")
-    else:
-        begun = journal.begin()
-    origin, limits = _origin(config, prepared.digests, journal, prepared.notices), prepared.limits
+    origin = _origin(config, prepared.digests, journal, prepared.notices)
     if where is not None:
         name = journal.configuration, journal.input
         folder, counts = folder_of(directory), prepared.counts
@@ -173,6 +173,31 @@ def draw(
     origin = replace(origin, ledger=confirm(charged_to(config), journal, measured))
     drawn = Drawn(measurements, begun.ties, plan, origin, limits=limits)
     return drawn if solved is None else SupportDrawn(solved, drawn)
+
+
+def reserved(
+    config: RunConfig | LinkedConfig,
+    directory: Path,
+    journal: Journal,
+    events: Iterable[Event],
+    held: ExitStack,
+    stages: Stages,
+    require: Callable[[BegunRelease | None], object],
+) -> tuple[BegunRelease, bool]:
+    """What the noise of the release in ``directory`` follows from, after the budget of ``events`` is reserved, and
+    whether the release is there, complete; ``held`` locks ``journal`` from now on. ``require``: refuses, before that,
+    what could not be finished; it is given what an earlier run began, None where none did. Raises as `released`, and
+    `BudgetError` where too little is left."""
+    charged = charged_to(config)
+    require_left(charged, journal, events)  # before anything is written
+    held.enter_context(journal.locked())
+    begun = journal.read()
+    there = released(config, directory / "public", journal, begun)
+    require(begun)
+    reserve(charged, journal, events, begun=begun is not None, title=config.title)
+    if begun is not None and not there:
+        stages.say("going on with a release that was begun before: its noise is the same, no budget is spent")
+    return begun or journal.begin(), there
 
 
 def _origin(config: RunConfig, digests: InputDigests, journal: Journal, notices: tuple[str, ...]) -> Origin:
@@ -244,7 +269,8 @@ def _prepare(
     part_size: int | None = None,
     executor: Submits | None = None,
 ) -> Prepared:
-    plan, leaves = config.plan(), None
+    leaves = None
+    config.plan()  # what is wrong with it is said before a table is read
     _require_solvers(config)
     require_exports(config)
     # Solvers take a second to load; meanwhile the units of a large table are read.
@@ -265,15 +291,10 @@ def _prepare(
             leaves = weigh(config, stages, geography, read, workers=workers, part_size=part_size)
 
         geography, counts = read_input(config, stages, before_counts=before_counts)
-        plan = measurable(plan, geography.levels, counts.schema)
-        gains = largest_gains(plan, geography)
-        _require_descent(config, plan, geography.levels)
-        _require_root(config, plan, geography.levels)
+        plan, gains = sound_plan(config, counts)
         if config.on_supports:
             require_on_supports(config, plan, geography.levels, counts.schema)
             require_askable(plan, geography)
-        require_protection(config, plan, geography.levels, gains)
-        require_room(counts, plan)
         if leaves is not None:
             require_parts(config, plan, geography, counts.schema, executor)
         none = "the noise is within bounds, and its law depends on the true count" if plan.bounds.any else None
@@ -357,10 +378,19 @@ def _require_descent(config: RunConfig, plan: Plan, levels: Sequence[str]) -> No
     order_of_plan(plan, levels, schema, method, options.order)
 
 
-def _require_root(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
-    """Refuse a plan that does not measure the root where a method needs it, before any noise is drawn."""
+def sound_plan(config: RunConfig, counts: Counts) -> tuple[Plan, Mapping[str, Fraction]]:
+    """The plan of ``config`` with the shares of the levels of ``counts`` filled in, and the largest gains of parents
+    from their children (`largest_gains`). Refused, before any noise is drawn: a level at which the upward pass cannot
+    start, a root that is not measured where a method needs it, noise that is almost always 0, and counts too large."""
+    geography = counts.geography
+    plan = measurable(config.plan(), geography.levels, counts.schema)
+    gains = largest_gains(plan, geography)
+    _require_descent(config, plan, geography.levels)
     for label in [*config.all_methods, config.projection.method]:
-        StudiedMethod.parse(label).require_root(plan, levels, several=config.by_family)
+        StudiedMethod.parse(label).require_root(plan, geography.levels, several=config.by_family)
+    _require_protection(config, plan, geography.levels, gains)
+    require_room(counts, plan)
+    return plan, gains
 
 
 def nodes_in_words(geography: Geography) -> str:
@@ -370,7 +400,7 @@ def nodes_in_words(geography: Geography) -> str:
     return f"{geography.n_nodes:,} nodes ({sizes})"
 
 
-def require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> None:
+def _require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> None:
     """Refuse a release whose noise is 0 with a large probability, so that true counts would be published, unless this
     is asked for.
     """

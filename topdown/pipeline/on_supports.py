@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from topdown.config import RunConfig
 from topdown.config.derivation import DerivationConfig
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.geography import Geography
-from topdown.geography.tree import IntArray, Tree
 from topdown.machine.parallel import started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import Submits
@@ -25,7 +22,6 @@ from topdown.pipeline.derive import Drawn, Projected, say_output, write_made
 from topdown.privacy.plan import Plan
 from topdown.projection.check.certificate import require_certificate
 from topdown.projection.check.cross_checks import CrossCheck, families_again
-from topdown.projection.histograms.families import Family, Solved, Sparse
 from topdown.projection.histograms.open_answers import KnownAnswers
 from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.histograms.support_descent import Asked, SupportDescent, descend_on_supports
@@ -36,7 +32,7 @@ from topdown.projection.rounding_method import rounding_named
 from topdown.release.publication import begun
 from topdown.release.whole_counts import Release, SparseCounts
 from topdown.wording import shown
-from topdown.workload import DETAILED, Query, Schema
+from topdown.workload import DETAILED, Schema
 
 
 @dataclass(frozen=True)
@@ -117,43 +113,15 @@ def solved_on_supports(
     if options.cross_check:
         with stages.stage("solving again by cvxpy"):
             method = method_named(options.method)
-            again = families_again(_Stated(descent), method, found.histograms, options.solver, ties)
+            again = families_again(descent, method, found.histograms, options.solver, ties)
         if again.nodes:  # where every family is too large for cvxpy, nothing was checked
             checks["non_negative"] = again
-    sizes = [len(one.cells) for one in found.histograms]
-    entries = (
-        np.concatenate([[0], np.cumsum(sizes)]),
-        np.concatenate([one.cells for one in found.histograms]),
-        np.concatenate([np.rint(one.values).astype(np.int64) for one in found.histograms]),
-    )
-    schema = known.schema
+    entries, schema = SparseCounts.of_nodes(found.histograms), known.schema
     if known.split is not None:
-        entries, schema = known.split.joined(*entries), known.split.given
+        joined = known.split.joined(entries.starts, entries.cells, entries.counts)
+        entries, schema = SparseCounts(*joined), known.split.given
     made = WholeProjection(options.method, options.weights, found.certificate, programs=found.programs)
-    return SupportSolution(geography, schema, SparseCounts(*entries), made, checks, found.touched)
-
-
-@dataclass(frozen=True)
-class _Stated:
-    """The programs of the families on their supports, for a second solver; nothing is asked for that was not before."""
-
-    descent: SupportDescent
-    whole_total = False
-
-    @property
-    def tree(self) -> Tree:
-        return self.descent.tree
-
-    @property
-    def cells(self) -> IntArray:
-        return self.descent.cells
-
-    def first(self, index: int) -> tuple[Query, ...]:
-        return ()
-
-    def stated(self, index: int, nodes: slice, above: Sparse | None) -> tuple[Family, Solved]:
-        family, _ = self.descent.family(index, nodes, above)
-        return family.program(), family.solve()[0]
+    return SupportSolution(geography, schema, entries, made, checks, found.touched)
 
 
 def derive_on_supports(

@@ -24,7 +24,7 @@ from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest, make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.pages.leaf_outlines import Outlines, read_outlines
-from topdown.pipeline.confidential_folder import confidential_directory, write_marked, writing
+from topdown.pipeline.confidential_folder import confidential_directory, write_marked
 from topdown.pipeline.input.group_columns import read_groupings
 from topdown.pipeline.input.limit_reading import read_limits, require_kept
 from topdown.pipeline.input.reading import read_input
@@ -50,7 +50,7 @@ from topdown.studies.report.summary import summarise
 from topdown.studies.report.words import many
 from topdown.studies.simulate import simulate
 from topdown.tables.excel import write_sheets
-from topdown.tables.tidy import write_parquet
+from topdown.tables.tidy import named_failures, write_parquet
 from topdown.wording import joined
 
 STAGES = 4
@@ -91,11 +91,14 @@ class StudyInput(NamedTuple):
     coverage: CoverageOptions | None
 
 
-def read_study(config: StudyConfig, stages: Stages) -> StudyInput:
-    """All that the study of ``config`` reads and that its sections name, found and put together. Raises as `study`."""
+def read_study(config: StudyConfig, stages: Stages, counts: Counts | None = None) -> StudyInput:
+    """All that the study of ``config`` reads and that its sections name, found and put together; ``counts``: of its
+    table, where that was read already. Raises as `study`."""
     config.require_released()
     with stages.stage("reading the table"):
-        geography, counts = read_input(config, before_counts=partial(weigh, config, stages))
+        if counts is None:
+            _, counts = read_input(config, before_counts=partial(weigh, config, stages))
+        geography = counts.geography
         plan = measurable(config.plan(), geography.levels, counts.schema)
         plans = {
             v.name: measurable(config.variant_plan(v), geography.levels, counts.schema) for v in config.study.variant
@@ -242,7 +245,7 @@ def study(
             census=_census(config, table, released),
         )
         summary = summarise(results)
-    with stages.stage("writing"), writing(directory):
+    with stages.stage("writing"), named_failures(directory):
         report = _write(directory, results, summary)
     for path in sorted(directory.glob("*")):
         if path.name in _FILES:

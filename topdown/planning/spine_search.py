@@ -371,10 +371,10 @@ def search(problem: SpineProblem, stages: Stages | None = None) -> FoundSpine:
     whole = rounded(problem, best)
     judged = {level: _share_of(whole, level) for level in best.shares}
     best = problem.candidate("chosen", best.spine, judged)
-    others = [
-        problem.candidate(f"{first} first", spine_of_order([*problem.fixed, first, *rest], facts))
-        for first, rest in _one_first(problem, kinds)
-    ]
+    others, movable = [], _movable(problem)
+    for first in (kind for kind in kinds if problem.weights[kind]):
+        order = [*problem.fixed, first, *(name for name in movable if name != first)]
+        others.append(problem.candidate(f"{first} first", spine_of_order(order, facts)))
     return FoundSpine(best, whole, [*beside, *others, best])
 
 
@@ -385,13 +385,6 @@ def weighed_otherwise(problem: SpineProblem, best: ComparedSpine, factors: Seque
         weights = {name: weight * (factor if name in kinds else 1.0) for name, weight in problem.weights.items()}
         found.append(replace(problem, weights=weights).candidate(f"areas x {factor:g}", best.spine))
     return found
-
-
-def _one_first(problem: SpineProblem, kinds: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each of ``kinds`` that has a weight, with all other elements by which a spine may refine."""
-    for first in kinds:
-        if problem.weights[first]:
-            yield first, [name for name in _movable(problem) if name != first]
 
 
 def _movable(problem: SpineProblem) -> list[str]:

@@ -88,7 +88,8 @@ def read_records(path: Path) -> tuple[LedgerRecord, ...]:
     Raises `BudgetError` for a file that is no ledger, and naming the first record that was changed.
     """
     _require_file(path)
-    with errors_in_words(path), closing(_connect_to_read(path)) as connection:
+    readable = f"{_real(path).as_uri()}?mode=ro"
+    with errors_in_words(path), closing(sqlite3.connect(readable, uri=True, timeout=PATIENCE_SECONDS)) as connection:
         _require_one_name(path)
         return _verified(connection, path)
 
@@ -157,10 +158,6 @@ def _require_one_name(path: Path) -> None:
             f"{shown_path(path)}: the ledger's file has {names} names (hard links), and runs under different names do "
             "not see what the others spend; while no run is at work, remove all names but one"
         )
-
-
-def _connect_to_read(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{_real(path).as_uri()}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)
 
 
 def _verified(connection: sqlite3.Connection, path: Path) -> tuple[LedgerRecord, ...]:

@@ -154,7 +154,9 @@ def own_tables(about: Description) -> Own:
     if about.config.output.replicates:
         found |= _replicates(about)
     for table in about.tables:
-        found |= _counted_table(table)
+        counted: dict[str, tuple[str, str | None]] = {one.name: (one.meaning, _COUNT) for one in table.columns}
+        title = f"The released counts of table {table.name}, a row per unit."
+        found |= _described(paths_of(table)[0], title, counted)
         if about.reach is not None:
             paths = paths_of(table)
             found |= _estimated_table(paths, table.name, about.linear_name, about.config.output.confidence, about.reach)
@@ -214,13 +216,6 @@ def _replicates(about: Description) -> Own:
         columns["count"] = ("the released count in these categories; 0 where a table alone has records", _COUNT)
         title += " A cell without a row is 0 in all of them."
     return _described("replicates", title, columns)
-
-
-def _counted_table(table: AnswerTable) -> Own:
-    """The description of the files of a table's counts."""
-    counts, _ = paths_of(table)
-    columns: dict[str, tuple[str, str | None]] = {one.name: (one.meaning, _COUNT) for one in table.columns}
-    return _described(counts, f"The released counts of table {table.name}, a row per unit.", columns)
 
 
 def _estimated_table(paths: tuple[str, str], called: str, linear_name: str, confidence: float, reach: Reach) -> Own:

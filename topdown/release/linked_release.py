@@ -23,7 +23,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.linked.impossible import CountedCells, counted_at
 from topdown.linked.link_text import facts_of, universe_of
-from topdown.linked.universe import Universe
+from topdown.linked.universe import PublicFigures, Universe
 from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
 from topdown.measurements.person_moves import linked_guarantee
@@ -43,24 +43,6 @@ UNITS = "units.parquet"
 _VERSION = "1.0"
 
 
-@dataclass(frozen=True)
-class LinkSaid:
-    """What the release of two tables says beside them: its ``title``, how its tables are linked (``schemas`` by table,
-    arguments of `Schema.from_mapping`, and the ``link`` as a configuration has it), what both guarantee, and the name
-    of their ``noise``."""
-
-    title: str
-    schemas: Mapping[str, Mapping[str, Any]]
-    link: Mapping[str, Any]
-    guarantee: LinkedGuarantee
-    noise: str | None
-
-    @property
-    def universe(self) -> Universe:
-        """The universe of both tables."""
-        return stated_universe(self.schemas, self.link)
-
-
 def stated_universe(schemas: Mapping[str, Mapping[str, Any]], link: Mapping[str, Any]) -> Universe:
     """The universe of two tables, from their ``schemas`` by table (arguments of `Schema.from_mapping`) and the ``link``
     as a configuration has it. Raises `ConfigError` for a link that cannot be meant."""
@@ -68,26 +50,34 @@ def stated_universe(schemas: Mapping[str, Mapping[str, Any]], link: Mapping[str,
 
 
 def write_link(
-    public: Path, said: LinkSaid, geography: Geography, units: IntArray | None, facilities: IntArray
+    public: Path,
+    title: str,
+    schemas: Mapping[str, Mapping[str, Any]],
+    link: Mapping[str, Any],
+    guarantee: LinkedGuarantee,
+    noise: str,
+    geography: Geography,
+    figures: PublicFigures,
 ) -> None:
-    """Write, into the folder of a release whose tables are there, what both say together, and what is public of every
-    node: ``units`` (nodes,), None where they are not told, and ``facilities`` (nodes x kinds that are counted)."""
-    universe = said.universe
+    """Write, into the folder of a release whose tables are there, what both say together: how they are linked
+    (``schemas`` by table and ``link``, as `stated_universe` takes them), what both guarantee, and the name of their
+    ``noise``; and what is public of every node (``figures``)."""
+    universe, units = stated_universe(schemas, link), figures.units
     kinds = [one.name for one in universe.facilities if one.counted]
     columns = {"geoid": geography.identifiers, **({} if units is None else {"units": pa.array(units)})}
-    columns |= {f"facilities: {name}": pa.array(facilities[:, k]) for k, name in enumerate(kinds)}
+    columns |= {f"facilities: {name}": pa.array(figures.facilities[:, k]) for k, name in enumerate(kinds)}
     pq.write_table(pa.table(columns), public / UNITS, compression="zstd")
     write_json(
         public / LINK,
         {
             "schema_version": _VERSION,
-            "title": said.title,
-            "statement": said.guarantee.describe(),
-            "guarantee": said.guarantee.to_dict(),
+            "title": title,
+            "statement": guarantee.describe(),
+            "guarantee": guarantee.to_dict(),
             "invariants": _invariants(columns),
-            "schemas": said.schemas,
-            "link": said.link,
-            "noise": said.noise,
+            "schemas": schemas,
+            "link": link,
+            "noise": noise,
             "tables": {name: {"manifest_sha256": file_digest(public / name / MANIFEST)} for name in universe.names},
             "files": {UNITS: described_file(public / UNITS)},
         },
@@ -104,14 +94,6 @@ def _invariants(columns: Iterable[str]) -> list[str]:
 def is_linked_release(public: Path) -> bool:
     """Whether the folder ``public`` says that it holds a release of two linked tables."""
     return (public / LINK).is_file()
-
-
-def linked_noise(public: Path) -> object:
-    """The name of the noise that the release of two tables in ``public`` was made from; None where it has none."""
-    try:
-        return _link_of(public)["noise"]
-    except DataError:
-        return None
 
 
 @dataclass(frozen=True, eq=False)

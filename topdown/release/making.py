@@ -147,15 +147,10 @@ def release_of(measurements: Measurements, method: str, whole: Histograms, sourc
     """
     histograms, certificate, _ = whole
     require_certificate(certificate, measurements.geography, method, "tree")
-    entries = SparseCounts(
-        np.concatenate([[0], np.cumsum([len(one.cells) for one in histograms])]),
-        np.concatenate([one.cells for one in histograms]),
-        np.concatenate([np.rint(one.values).astype(np.int64) for one in histograms]),
-    )
     return Release.of_entries(
         measurements.geography,
         measurements.schema,
-        entries,
+        SparseCounts.of_nodes(histograms),
         method=method,
         fit_for_release=measurements.fit_for_release and source.fit_for_release,
         exact=lambda: exact_cells(measurements),

@@ -136,6 +136,13 @@ class SparseCounts:
         return SparseCounts.one_after_another([summed(self, units, n_cells, run) for run in sum_runs(self, units)])
 
     @classmethod
+    def of_nodes(cls, nodes: Sequence[tuple[IntArray, FloatArray | IntArray]]) -> SparseCounts:
+        """From the cells and the counts, whole numbers of any type, of every node."""
+        cells, counts = (np.concatenate([one[k] for one in nodes]) for k in range(2))
+        starts = np.concatenate([[0], np.cumsum([len(one[0]) for one in nodes])])
+        return cls(starts, cells, np.rint(counts).astype(np.int64))
+
+    @classmethod
     def one_after_another(cls, parts: Sequence[SparseCounts]) -> SparseCounts:
         """The entries of several tables, the nodes of one after those of another."""
         sizes = np.concatenate([np.diff(one.starts) for one in parts])

@@ -20,13 +20,14 @@ import topdown as td
 from support.linked import rhode_island
 from support.places import REPOSITORY, Command
 from topdown.config import load_linked
-from topdown.errors import TopdownError
+from topdown.errors import BudgetError, TopdownError
 from topdown.machine.engines import executor_of
 from topdown.machine.progress import Silent
 from topdown.microdata.linked_microdata import check_linked, read_linked
 from topdown.pipeline.linked.linked_derive import solved_together
 from topdown.pipeline.linked.linked_draw import draw_linked
 from topdown.pipeline.linked.linked_run import run_linked
+from topdown.privacy.ledger import Ledger
 from topdown.release.linked_release import verify_linked
 
 OF_A_CENSUS = re.compile(r"\b(households?|householders?|persons?|people|census|dwellings?)\b", re.IGNORECASE)
@@ -311,6 +312,20 @@ def test_a_run_again_makes_nothing_new_and_lost_records_are_the_same(schools: Pa
     other = topdown("run", schools)
     assert other.returncode == 2
     assert "which was written with another catalogue.publisher; move it away and run again" in other.stderr
+
+
+def test_a_complete_release_is_refused_by_an_older_copy_of_its_ledger(schools: Path, topdown: Command) -> None:
+    """As one of a single table: what was spent since would be lost."""
+    path = schools.parent / "ledger.db"
+    Ledger(path).open_account("schools", 1000, "rho", unit="person", neighbours="substitute")
+    older = path.read_bytes()
+    schools.write_text(f'{schools.read_text()}\n[ledger]\npath = "ledger.db"\ndataset = "schools"\n')
+    assert topdown("run", schools).returncode == 0
+    path.write_bytes(older)
+    again = topdown("run", schools)
+    assert again.returncode == BudgetError.exit_code
+    assert "does not hold the record" in again.stderr
+    assert Ledger(path).account("schools").spent == 0
 
 
 def test_the_release_does_not_depend_on_who_works(schools: Path) -> None:

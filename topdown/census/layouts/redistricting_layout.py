@@ -129,17 +129,13 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(_SUFFIX)]
             _require_room(path, sum(entry.file_size for entry in entries))
             for entry in entries:
-                yield entry.filename, _unpacked(archive, entry)
+                with archive.open(entry) as member:
+                    # At most as much as the archive states, for which memory was checked.
+                    yield entry.filename, member.read(entry.file_size)
     except _UNREADABLE as error:
         raise DataError(
             f"{shown_path(path)}: cannot be read: {reason(error)}; give the folder or the ZIP with the four .pl files"
         ) from None
-
-
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """The unpacked content, at most as much as the archive states, for which memory was checked."""
-    with archive.open(entry) as member:
-        return member.read(entry.file_size)
 
 
 def _require_room(path: Path, size: int) -> None:
@@ -186,15 +182,11 @@ def sums_within(table: str) -> list[tuple[int, list[int]]]:
     for field, row in enumerate(RACE_FIELDS):
         if single[field] > 1:
             members = [k for k in range(len(RACE_FIELDS)) if single[k] == 1 and row[RACE_FIELDS[k] == 1][0]]
-            members = _last_of_each(members)
+            # Of the fields that count the same combination of races the last.
+            members = sorted({RACE_FIELDS[k].tobytes(): k for k in members}.values())
             found.append((field + 1 + shift, [k + 1 + shift for k in members]))
     # Six single races, and the one combination of all six.
     return [*found, (len(RACE_FIELDS) - 1 + shift, [len(RACE_FIELDS) + shift])]
-
-
-def _last_of_each(members: list[int]) -> list[int]:
-    """The last of the fields that count the same combination of races."""
-    return sorted({RACE_FIELDS[k].tobytes(): k for k in members}.values())
 
 
 def numbers(table: pa.Table, columns: list[str], what: str) -> npt.NDArray[np.int64]:

@@ -61,7 +61,8 @@ def draw_laplace(scale: Fraction, drawn: NDArray[Any], source: Source) -> None:
 
 def draw_gaussian(sigma2: Fraction, drawn: NDArray[Any], source: Source) -> None:
     """Fill ``drawn``, int16, int32 or int64, with draws of pmf proportional to exp(-x^2 / (2 sigma2)), x integer."""
-    bits = block_bits(_upper_root(sigma2))
+    # The integer just above the root only chooses the block size, never a probability.
+    bits = block_bits(Fraction(math.isqrt(sigma2.numerator // sigma2.denominator) + 1))
     if not bits:
         draw_into(table(DiscreteNormal(sigma2)), drawn, source)
         return
@@ -137,11 +138,6 @@ def _below_exp(u: int, gamma: Fraction, source: Source) -> bool:
             return False
         u = u << 64 | int.from_bytes(read_exactly(source, 8), "little")
         bits += 64
-
-
-def _upper_root(x: Fraction) -> Fraction:
-    """The integer just above sqrt(x); it only chooses the block size, never a probability."""
-    return Fraction(math.isqrt(x.numerator // x.denominator) + 1)
 
 
 def _refuse_overflow(block: NDArray[np.int64], bits: int) -> None:

@@ -7,7 +7,6 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +24,6 @@ from topdown.microdata.linked_microdata import LinkedDescription, LinkedMicrodat
 from topdown.noise import KeyedSource
 from topdown.pipeline.derive import Drawn, Projected, write_made
 from topdown.privacy.linked_units import LinkedGuarantee
-from topdown.privacy.plan import Plan
 from topdown.projection.check.certificate import Certificate, require_certificate
 from topdown.projection.check.cross_checks import CrossCheck, families_again, say_agreement
 from topdown.projection.estimate import Estimate
@@ -38,26 +36,28 @@ from topdown.projection.linked.linked_upward import from_below
 from topdown.projection.method import method_named
 from topdown.projection.solver_inputs import in_words
 from topdown.projection.upward_start import start_of
-from topdown.release.linked_release import LinkSaid, write_link
-from topdown.release.manifest import Origin
+from topdown.release.linked_release import write_link
 from topdown.release.publication import Begun, begun
-from topdown.release.whole_counts import Release, SparseCounts
+from topdown.release.whole_counts import Release, SparseCounts, nodes_of
 from topdown.tables.tidy import named_failures
 from topdown.workload.answer_tables import answer_tables, queries_of
 
 
 @dataclass(frozen=True)
 class LinkedDrawn:
-    """What a release of two tables is derived from, without the counts: by table its measurements, plan and origin;
-    what is public of every node; what both guarantee together."""
+    """What a release of two tables is derived from, without the counts: by table what a release of it alone is derived
+    from; what is public of every node; what both guarantee together."""
 
-    measurements: Mapping[str, Measurements]
-    plans: Mapping[str, Plan]
-    origins: Mapping[str, Origin]
+    tables: Mapping[str, Drawn]
     figures: PublicFigures
     guarantee: LinkedGuarantee
     noise: str
     ties: KeyedSource = field(repr=False)
+
+    @property
+    def measurements(self) -> dict[str, Measurements]:
+        """The measurements of each table by its name."""
+        return {name: one.measurements for name, one in self.tables.items()}
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,17 @@ class LinkedSolved:
         checks: Mapping[str, CrossCheck] | None = None,
     ) -> LinkedSolved:
         """From the ``counts`` of tagged cells of every node."""
-        releases = {name: _release(config, drawn, counts, certificate, name) for name in config.universe.names}
+        releases = {
+            name: Release.of_entries(
+                one.measurements.geography,
+                one.measurements.schema,
+                entries_of_table(config.universe, counts, name),
+                method=config.projection.method,
+                fit_for_release=one.fit_for_release,
+                certificate=certificate,
+            )
+            for name, one in drawn.tables.items()
+        }
         return cls(releases, certificate, rows, checks or {})
 
 
@@ -119,11 +129,6 @@ def solved_together(
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None
     require_certificate(found.certificate, geography, options.method, "tree")
-    counts = SparseCounts(
-        np.concatenate([[0], np.cumsum([len(node.cells) for node in found.nodes])]),
-        np.concatenate([node.cells for node in found.nodes]),
-        np.concatenate([node.counts for node in found.nodes]),
-    )
     checks = dict[str, CrossCheck]()
     if again and options.cross_check:
         with stages.stage("solving families again"):
@@ -133,7 +138,7 @@ def solved_together(
         say_agreement(stages, checks)
     with stages.stage(f"dealing {universe.names[1]} into {universe.names[0]}"):
         rows = dealt(universe, enumerate(found.nodes[geography.tree.leaves.start :]))
-    return LinkedSolved.of(config, drawn, counts, found.certificate, rows, checks)
+    return LinkedSolved.of(config, drawn, SparseCounts.of_nodes(found.nodes), found.certificate, rows, checks)
 
 
 class LinkedFolder(NamedTuple):
@@ -158,8 +163,10 @@ def begun_linked(drawn: LinkedDrawn, public: Path, executor: Executor | None) ->
             staging = held.enter_context(whole_folder(public))
         own = held.enter_context(ExitStack())
         tables = {
-            name: own.enter_context(begun(staging / name, one, fit_for_release=_fit(drawn, one), executor=executor))
-            for name, one in drawn.measurements.items()
+            name: own.enter_context(
+                begun(staging / name, one.measurements, fit_for_release=one.fit_for_release, executor=executor)
+            )
+            for name, one in drawn.tables.items()
         }
         yield LinkedFolder(public, staging, tables, own.close)
         with named_failures(public):
@@ -173,12 +180,12 @@ def publish_linked(
     cannot be written."""
     description = _description(config, drawn)
     geography = next(iter(solved.releases.values())).geography
-    for name, release in solved.releases.items():
-        _write_table(config, drawn, solved, name, release, folder.tables[name], stages)
+    for name in solved.releases:
+        _write_table(config, drawn.tables[name], solved, name, folder.tables[name], stages)
     folder.name_tables()
-    said = LinkSaid(config.title, description.schemas, description.link, drawn.guarantee, drawn.noise)
+    told = config.title, description.schemas, description.link, drawn.guarantee, drawn.noise
     with named_failures(folder.public):
-        write_link(folder.staging, said, geography, drawn.figures.units, drawn.figures.facilities)
+        write_link(folder.staging, *told, geography, drawn.figures)
 
 
 def write_records(
@@ -200,26 +207,8 @@ def write_records(
 
 def _description(config: LinkedConfig, drawn: LinkedDrawn) -> LinkedDescription:
     schemas = {name: config.schema_of(name).to_mappings() for name in config.universe.names}
-    fit = all(_fit(drawn, one) for one in drawn.measurements.values())
+    fit = all(one.fit_for_release for one in drawn.tables.values())
     return LinkedDescription(schemas, config.stated_link, fit=fit)
-
-
-def _fit(drawn: LinkedDrawn, measurements: Measurements) -> bool:
-    return measurements.fit_for_release and drawn.ties.fit_for_release
-
-
-def _release(
-    config: LinkedConfig, drawn: LinkedDrawn, counts: SparseCounts, certificate: Certificate, name: str
-) -> Release:
-    measurements, universe = drawn.measurements[name], config.universe
-    return Release.of_entries(
-        measurements.geography,
-        measurements.schema,
-        entries_of_table(universe, counts, name),
-        method=config.projection.method,
-        fit_for_release=_fit(drawn, measurements),
-        certificate=certificate,
-    )
 
 
 def entries_of_table(universe: Universe, tagged: SparseCounts, name: str) -> SparseCounts:
@@ -229,7 +218,7 @@ def entries_of_table(universe: Universe, tagged: SparseCounts, name: str) -> Spa
     schema = universe.persons if is_persons else universe.households
     own = universe.person_of(tagged.cells) if is_persons else universe.household_of(tagged.cells)
     n_nodes = len(tagged.starts) - 1
-    node = np.repeat(np.arange(n_nodes), np.diff(tagged.starts))
+    node = nodes_of(tagged.starts)
     there = own >= 0
     keys, place = np.unique(node[there] * schema.n_cells + own[there], return_inverse=True)
     counts = np.zeros(len(keys), np.int64)
@@ -240,15 +229,9 @@ def entries_of_table(universe: Universe, tagged: SparseCounts, name: str) -> Spa
 
 
 def _write_table(
-    config: LinkedConfig,
-    drawn: LinkedDrawn,
-    solved: LinkedSolved,
-    name: str,
-    release: Release,
-    folder: Begun,
-    stages: Stages,
+    config: LinkedConfig, drawn: Drawn, solved: LinkedSolved, name: str, folder: Begun, stages: Stages
 ) -> None:
-    own, measurements = config.of_table(name), drawn.measurements[name]
+    own, measurements = config.of_table(name), drawn.measurements
     tables = answer_tables(own.output.tables, measurements.schema)
     estimates: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
     if tables:
@@ -256,6 +239,5 @@ def _write_table(
             estimates["unbiased"] = linear_answers(measurements, queries_of(tables))
     method = config.projection
     estimates["non_negative"] = WholeProjection(method.method, method.weights, solved.certificate)
-    made = Projected(estimates, started(lambda: dict(solved.checks), None), release)
-    one = Drawn(measurements, drawn.ties, drawn.plans[name], drawn.origins[name])
-    write_made(own, one, made, folder, stages, lambda: None, written=MappingProxyType({}))
+    made = Projected(estimates, started(lambda: dict(solved.checks), None), solved.releases[name])
+    write_made(own, drawn, made, folder, stages, lambda: None)

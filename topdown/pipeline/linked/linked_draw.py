@@ -18,19 +18,19 @@ from topdown.confidential.linked_records import (
     count_linked_records,
     count_linked_tables,
 )
-from topdown.confidential.measure import measurable, measure_narrow, require_room
+from topdown.confidential.measure import measure_narrow
 from topdown.config import RunConfig
 from topdown.config.linked_settings import LinkedConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
-from topdown.measurements.journal import MEASUREMENTS, Journal
+from topdown.measurements.journal import MEASUREMENTS, BegunRelease, Journal
 from topdown.measurements.measurements import Measurements
 from topdown.measurements.person_moves import linked_guarantee
-from topdown.pipeline.already_released import require_noise, require_recorded, require_same_forms
-from topdown.pipeline.charging import charged_to, confirm, require_left, reserve
-from topdown.pipeline.draw import nodes_in_words, notices_of, require_directory, require_protection
+from topdown.pipeline.charging import charged_to, confirm, require_left
+from topdown.pipeline.derive import Drawn
+from topdown.pipeline.draw import nodes_in_words, notices_of, require_directory, reserved, sound_plan
 from topdown.pipeline.input.unit_reading import digest_of, identifier_columns, listed_units, path_columns
 from topdown.pipeline.linked.linked_derive import LinkedDrawn
 from topdown.pipeline.linked.linked_rehearsal import rehearse_linked
@@ -38,23 +38,19 @@ from topdown.privacy.accounting import Event
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.linked_units import PERSON, LinkedGuarantee
 from topdown.privacy.plan import Plan
-from topdown.privacy.single_child_units import largest_gains
-from topdown.projection.method import method_named
-from topdown.projection.upward_start import require_start
 from topdown.release.layouts import row_columns
-from topdown.release.linked_release import linked_noise, verify_linked
-from topdown.release.manifest import LedgerEntry, Origin, manifest_at
-from topdown.release.places import MANIFEST
+from topdown.release.manifest import LedgerEntry, Origin
 from topdown.tables.readers import changed
 
 
 @dataclass(frozen=True)
 class LinkedPrepared:
-    """What a release of two tables starts from: validated counts, the plan of each table by its name, what both
-    guarantee together, and the digests of the tables and of the public list of units."""
+    """What a release of two tables starts from: validated counts, by table the plan and the notices that a reader has
+    to know first, what both guarantee together, and the digests of the tables and of the public list of units."""
 
     counts: LinkedCounts
     plans: Mapping[str, Plan]
+    notices: Mapping[str, tuple[str, ...]]
     guarantee: LinkedGuarantee
     digest: str = field(repr=False)
     units: str
@@ -85,25 +81,12 @@ def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: 
     require_directory(directory)
     prepared = prepare_linked(config, stages)
     journal = Journal(directory / "internal", config.fingerprint(prepared.units), prepared.digest)
-    charged, events = charged_to(config), _events(config, prepared)
-    require_left(charged, journal, events)
-    held.enter_context(journal.locked())
-    begun, public = journal.read(), directory / "public"
-    there = public.is_dir() and any(public.iterdir())
-    if there:
-        require_noise(public, linked_noise(public), journal, begun)
-        verify_linked(public)
-        for name in config.universe.names:
-            manifest = manifest_at(public / name / MANIFEST)
-            require_recorded(charged, manifest, public / name / MANIFEST)
-            require_same_forms(config.of_table(name), manifest, public)
-    if begun is None:
-        _rehearse(config, prepared, stages)
-    reserve(charged, journal, events, begun=begun is not None, title=config.title)
-    if begun is None:
-        begun = journal.begin()
-    elif not there:
-        stages.say("going on with a release that was begun before: its noise is the same, no budget is spent")
+
+    def require(begun: BegunRelease | None) -> None:
+        if begun is None:
+            _rehearse(config, prepared, stages)
+
+    begun, there = reserved(config, directory, journal, _events(config, prepared), held, stages, require)
     with stages.stage("drawing noise"):
         measured = {
             name: measure_narrow(prepared.counts.of_table(name), plan, begun.key.of_table(name))
@@ -111,12 +94,12 @@ def draw_linked(config: LinkedConfig, directory: Path, held: ExitStack, stages: 
         }
     with stages.stage("keeping what was measured"):
         code = journal.keep_code(begun, begun.key.code(MEASUREMENTS, _all_of(measured)))
-    entry, noise = confirm(charged, journal, code), journal.release_name()
-    origins = {name: _origin(config.of_table(name), prepared, name, entry, noise) for name in prepared.plans}
-    drawn = LinkedDrawn(
-        measured, prepared.plans, origins, prepared.counts.figures, prepared.guarantee, noise, begun.ties
-    )
-    return drawn, there
+    entry, noise = confirm(charged_to(config), journal, code), journal.release_name()
+    tables = {
+        name: Drawn(measured[name], begun.ties, plan, _origin(prepared, name, entry, noise))
+        for name, plan in prepared.plans.items()
+    }
+    return LinkedDrawn(tables, prepared.counts.figures, prepared.guarantee, noise, begun.ties), there
 
 
 def _all_of(measured: Mapping[str, Measurements]) -> Iterator[tuple[tuple[str, str], npt.NDArray[Any]]]:
@@ -127,16 +110,14 @@ def _all_of(measured: Mapping[str, Measurements]) -> Iterator[tuple[tuple[str, s
             yield (f"{table}: {level}", query), answers.values
 
 
-def _origin(config: RunConfig, prepared: LinkedPrepared, name: str, entry: LedgerEntry | None, noise: str) -> Origin:
-    plan, geography = prepared.plans[name], prepared.counts.geography
+def _origin(prepared: LinkedPrepared, name: str, entry: LedgerEntry | None, noise: str) -> Origin:
     other = next(one for one in prepared.counts.universe.names if one != name)
     together = prepared.guarantee.describe()[1].partition(" By what differs")[0]
     notice = (
         f"This table was counted from the same records as that of {other}, and both cost together what link.json "
         f"beside this folder states; what is said of the budget here is this table's part alone. {together}"
     )
-    notices = (notice, *notices_of(config, plan, geography.levels, largest_gains(plan, geography)))
-    return Origin(prepared.units, entry, notices=notices, noise=noise)
+    return Origin(prepared.units, entry, notices=(notice, *prepared.notices[name]), noise=noise)
 
 
 def prepare_linked(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
@@ -149,16 +130,12 @@ def prepare_linked(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
         first = configs[names[0]]
         geography = listed_units(config.units_path, first, stages)
         counts = _counts(config, first, geography)
-        plans, options = {}, config.projection
+        plans, notices = dict[str, Plan](), dict[str, tuple[str, ...]]()
         for name, one in configs.items():
             table = counts.of_table(name)
             row_columns(table.schema)  # refuses rows that could not be written
-            plan = measurable(one.plan(), geography.levels, table.schema)
-            method_named(options.method).require_root(plan, geography.levels, several=True)
-            require_start(plan, geography.levels, table.schema, method_named(options.method), options.upward)
-            require_protection(one, plan, geography.levels, largest_gains(plan, geography))
-            require_room(table, plan)
-            plans[name] = plan
+            plans[name], gains = sound_plan(one, table)
+            notices[name] = notices_of(one, plans[name], geography.levels, gains)
         if _digests(config) != (digest, units):
             raise changed(config.input_paths["input.households"])
     guarantee = linked_guarantee(config.universe, plans, config.privacy.most)
@@ -167,7 +144,7 @@ def prepare_linked(config: LinkedConfig, stages: Stages) -> LinkedPrepared:
         stages.say(line)
     for promise in weaker_promises():
         stages.say(f"warning   {promise}")
-    return LinkedPrepared(counts, plans, guarantee, digest, units)
+    return LinkedPrepared(counts, plans, notices, guarantee, digest, units)
 
 
 def _counts(config: LinkedConfig, first: RunConfig, geography: Geography) -> LinkedCounts:

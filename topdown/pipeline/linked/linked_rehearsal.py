@@ -17,10 +17,12 @@ from topdown.geography.tree import IntArray
 from topdown.linked.universe import LinkedQuery, PublicFigures, Universe
 from topdown.machine.progress import Silent, Stages
 from topdown.noise import KeyedSource
+from topdown.pipeline.derive import Drawn
 from topdown.pipeline.linked.linked_derive import LinkedDrawn, solved_together
 from topdown.pipeline.rehearsal import HISTOGRAM_CELLS, OCCUPIED_CELLS, SEED, noisy, part_of
 from topdown.privacy.linked_units import LinkedGuarantee
 from topdown.privacy.plan import Plan
+from topdown.release.manifest import Origin
 from topdown.workload import Query
 
 _FEWEST_LEAVES = 20
@@ -49,13 +51,13 @@ def rehearse_linked(
     with stages.stage(f"rehearsing on invented {universe.names[0]}"):
         part = part_of(geography, max(_FEWEST_LEAVES, HISTOGRAM_CELLS // universe.n_cells))
         node = pc.index_in(part.identifiers[part.tree.leaves.start :], geography.identifiers).to_numpy()
-        leaves = PublicFigures(None if figures.units is None else figures.units[node], figures.facilities[node])
+        leaves = figures.at(node)
         leaf, cells, times = invented(universe, leaves, rng)
         at_level, places = {}, leaf + part.tree.leaves.start
         for level in reversed(part.levels):
             at_level[level] = places - part.level_slice(level).start
             places = np.asarray(part.tree.parent[places], np.int64)
-        measured = {}
+        tables, ties = {}, KeyedSource(bytes(32))
         for name, plan in plans.items():
             of_persons = name == universe.names[1]
 
@@ -65,14 +67,9 @@ def rehearse_linked(
                 return asked.sparse_answers(at_level[level], cells, times, nodes.stop - nodes.start)
 
             schema = universe.persons if of_persons else universe.households
-            measured[name] = noisy(part, plan, schema, true, rng)
-        tree = part.tree
-        own = PublicFigures(
-            None if leaves.units is None else tree.aggregate(leaves.units),
-            np.ascontiguousarray(tree.aggregate(np.ascontiguousarray(leaves.facilities.T)).T),
-        )
-        drawn = LinkedDrawn(measured, plans, {}, own, guarantee, "", KeyedSource(bytes(32)))
+            tables[name] = Drawn(noisy(part, plan, schema, true, rng), ties, plan, Origin())
         try:
+            drawn = LinkedDrawn(tables, leaves.added_up(part.tree), guarantee, "", ties)
             solved_together(config, drawn, Silent(), workers=1)
         except ProjectionError as error:
             raise ProjectionError(

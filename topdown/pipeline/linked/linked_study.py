@@ -18,13 +18,14 @@ from topdown.machine.files import make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, SeededSource
-from topdown.pipeline.confidential_folder import confidential_directory, write_marked, writing
-from topdown.pipeline.derive import made_whole
+from topdown.pipeline.confidential_folder import confidential_directory, write_marked
+from topdown.pipeline.derive import Drawn, made_whole
 from topdown.pipeline.linked.linked_derive import LinkedDrawn, solved_together
 from topdown.pipeline.linked.linked_draw import LinkedPrepared, prepare_linked
 from topdown.pipeline.study import StudyOutcome
 from topdown.projection.conditions import Limits
 from topdown.projection.limits import AnswerLimits
+from topdown.release.manifest import Origin
 from topdown.release.whole_counts import Release
 from topdown.studies.report.together import (
     APART,
@@ -34,6 +35,7 @@ from topdown.studies.report.together import (
     render_together,
     together_summary,
 )
+from topdown.tables.tidy import named_failures
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margins import margins
 from topdown.workload import Query
@@ -96,7 +98,7 @@ def study_linked(
         guarantee="\n".join(prepared.guarantee.describe()),
     )
     marks = {"notice": notice, "replicates": str(finished)}
-    with stages.stage("writing"), writing(directory):
+    with stages.stage("writing"), named_failures(directory):
         make_folder(directory, private=True)
         tables = {RESULTS: comparison.results(), ERRORS: comparison.errors(), COVERAGE: comparison.coverage()}
         if tables[COVERAGE].empty:  # no interval is published; nothing stays of an earlier study
@@ -137,7 +139,7 @@ def _solved(
         name: measure(prepared.counts.of_table(name), plan, source.spawn(name)) for name, plan in prepared.plans.items()
     }
     ties = KeyedSource(source.spawn("ties").read(32))
-    drawn = LinkedDrawn(measured, prepared.plans, {}, figures, prepared.guarantee, "", ties)
+    tables = {name: Drawn(one, ties, prepared.plans[name], Origin()) for name, one in measured.items()}
     apart = {
         name: made_whole(
             config.of_table(name),
@@ -149,7 +151,9 @@ def _solved(
         )
         for name, one in measured.items()
     }
-    together = solved_together(config, drawn, Silent(), workers=workers, again=False).releases
+    together = solved_together(
+        config, LinkedDrawn(tables, figures, prepared.guarantee, "", ties), Silent(), workers=workers, again=False
+    ).releases
     return measured, {APART: apart, TOGETHER: together}
 
 

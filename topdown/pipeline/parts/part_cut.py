@@ -14,7 +14,6 @@ import numpy as np
 from topdown.confidential.bound_streams import code_of_counts
 from topdown.confidential.counts import Counts
 from topdown.confidential.entries import Entries
-from topdown.errors import DataError
 from topdown.geography.tree import IntArray, Tree
 from topdown.machine.arrays import narrow
 from topdown.machine.files import file_digest, make_folder
@@ -27,8 +26,7 @@ from topdown.privacy.single_child_units import levels_taken
 from topdown.projection.conditions import Limits
 from topdown.projection.limits import AnswerLimits
 from topdown.tables.geography_table import tree_batches
-from topdown.tables.tidy import write_parquet
-from topdown.wording import FAILED, reason, shown_path
+from topdown.tables.tidy import named_failures, write_parquet
 
 
 def cut(
@@ -48,7 +46,7 @@ def cut(
     geography, tree = counts.geography, counts.geography.tree
     record = replace(record, counts=code_of_counts(counts, record.its_plan, key))
     streams = key.streams(record.counts)
-    try:
+    with named_failures(folder.root, "free the space and run again: nothing was drawn"):
         if folder.root.exists():
             shutil.rmtree(folder.root)  # of another cut, or not whole
         for path in (folder.root, folder.root / "cut", folder.limits_above.parent, folder.public):
@@ -71,11 +69,6 @@ def cut(
         write_parquet(folder.geography, tree_batches(geography), record.marks, private=True)
         record = replace(record, geography=file_digest(folder.geography))
         record.write(folder)
-    except OSError as error:
-        raise DataError(
-            f"{shown_path(folder.root)}: cannot be written: {reason(error, FAILED)}; free the space and run again: "
-            "nothing was drawn"
-        ) from None
     return record
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from topdown.machine.files import file_digest, make_folder
 from topdown.pipeline.parts.filed_release import measured_release, published_release, release_name
 from topdown.pipeline.parts.part_job import Folder, Record
-from topdown.pipeline.parts.part_store import put_durably, take, unwritable
+from topdown.pipeline.parts.part_store import KEPT, put_durably, take
 from topdown.release.answer_files import FOLDER, paths_of, table_batches
 from topdown.release.partition import RELEASE_CSV, nodes_of_files
 from topdown.tables.output_formats import format_of
+from topdown.tables.tidy import named_failures
 from topdown.workload.answer_tables import answer_tables
 
 
@@ -35,12 +35,11 @@ def write(asked: Written) -> None:
     # Two may write the same file: each under a name of its own.
     own = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
     try:
-        make_folder(path.parent, private=True)
-        _write(asked, own)
-        put_durably(digest, {"sha256": np.array(file_digest(own))})
-        own.replace(path)
-    except (OSError, pa.ArrowException) as error:
-        raise unwritable(path, error) from None
+        with named_failures(path, KEPT):
+            make_folder(path.parent, private=True)
+            _write(asked, own)
+            put_durably(digest, {"sha256": np.array(file_digest(own))})
+            own.replace(path)
     finally:
         own.unlink(missing_ok=True)
 

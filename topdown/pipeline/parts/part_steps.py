@@ -289,11 +289,7 @@ def _require_sums(record: Record, part: Part, whole: array_steps.Whole, number: 
         Release.of_entries(
             Geography(record.levels[part.top :], tree, numbers),
             record.its_schema,
-            SparseCounts(
-                np.concatenate([[0], np.cumsum([len(one.cells) for one in every])]),
-                np.concatenate([one.cells for one in every]),
-                np.rint(np.concatenate([one.values for one in every])).astype(np.int64),
-            ),
+            SparseCounts.of_nodes(every),
             method=record.method,
             fit_for_release=True,
         )

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from topdown.errors import DataError
 from topdown.machine.files import make_folder, whole_file
-from topdown.wording import FAILED, reason, shown_path
+from topdown.tables.tidy import named_failures
+
+KEPT = "free the space and run again: what is done is kept, and the noise will be the same"
+"""The remedy where a step cannot write a file."""
 
 _DIGEST_BYTES = 32
 
@@ -46,19 +48,9 @@ def put(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 def put_durably(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """`put` in a folder that is made where it is not there. Raises `DataError` where that cannot be."""
-    try:
+    with named_failures(path, KEPT):
         make_folder(path.parent, private=True)
         put(path, arrays)
-    except OSError as error:
-        raise unwritable(path, error) from None
-
-
-def unwritable(path: Path, error: BaseException) -> DataError:
-    """The error of a step that cannot write ``path``."""
-    return DataError(
-        f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space and run again: what is done "
-        "is kept, and the noise will be the same"
-    )
 
 
 def part_of(path: Path, name: str) -> npt.NDArray[Any]:

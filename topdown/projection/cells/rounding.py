@@ -46,31 +46,11 @@ def round_top_down(
     result = np.empty(values.shape, np.int64)
     for first in range(0, len(values), at_once):
         cells = slice(first, first + at_once)
-        _round_cells(
-            result[cells],
-            values[cells],
-            tree,
-            source,
-            None if lower is None else lower[cells],
-            None if exact is None else exact[cells],
-            executor,
-        )
+        least, kept = None if lower is None else lower[cells], None if exact is None else exact[cells]
+        result[cells, 0] = _nearest(values[cells, 0], source)
+        for level in tree.families_down():
+            _round_level(result[cells], values[cells], level, source, least, kept, executor)
     return result
-
-
-def _round_cells(
-    whole: IntArray,
-    x: FloatArray,
-    tree: Tree,
-    source: Source,
-    lower: FloatArray | None,
-    exact: npt.NDArray[np.bool_] | None,
-    executor: Executor | None,
-) -> None:
-    """The ``whole`` numbers (cells, nodes) of ``x``, in place."""
-    whole[:, 0] = _nearest(x[:, 0], source)
-    for level in tree.families_down():
-        _round_level(whole, x, level, source, lower, exact, executor)
 
 
 def _round_level(

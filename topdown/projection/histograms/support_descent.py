@@ -22,7 +22,7 @@ from topdown.machine.tasks import Submits, count_of, elsewhere
 from topdown.measurements.touched import TouchedAnswers
 from topdown.noise import KeyedSource
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, Certificate, Residuals, certify
-from topdown.projection.histograms.families import Programs, Sparse, residuals_of_nothing
+from topdown.projection.histograms.families import Family, Programs, Solved, Sparse, residuals_of_nothing
 from topdown.projection.histograms.flow import chain, network
 from topdown.projection.histograms.support_family import HeldSums, SupportFamily
 from topdown.projection.invariants import Contradiction
@@ -146,6 +146,7 @@ class SupportDescent:
     rounding: Rounding
     tied: Tied | None = None
     open: OpenAnswers | None = None
+    whole_total = False
 
     def __post_init__(self) -> None:
         self.rounding.for_families()
@@ -190,6 +191,15 @@ class SupportDescent:
         joined = np.stack(places) if places else np.zeros((0, len(cells)), np.int32)
         precise = np.array(precision)
         return SupportFamily(cells, joined, said, precise, single, detailed, total, held, possible), touched
+
+    def first(self, index: int) -> tuple[Query, ...]:
+        """As `topdown.projection.check.cross_checks.StatedFamilies` has it: no query is made non-negative first."""
+        return ()
+
+    def stated(self, index: int, nodes: slice, above: Sparse | None) -> tuple[Family, Solved]:
+        """The program of a family for a second solver, and its solution; nothing is asked for that was not before."""
+        family, _ = self.family(index, nodes, above)
+        return family.program(), family.solve()[0]
 
 
 def _narrow(values: IntArray) -> npt.NDArray[np.signedinteger[Any]]:

@@ -109,7 +109,8 @@ def _most_affected(
     other = [r for r in matters if (r["bias"] > 0) != (worst["bias"] > 0)]
     more = [f"The other way: {_told(max(other, key=_relative), effect)}."] if other else []
     more.append(f"It matters in {many(len(matters), 'group')} of {len(rows):,} (from {percent(tolerance.bias)} on).")
-    return MATTERS, f"{_capital(_told(worst, effect))}.", more
+    told = _told(worst, effect)
+    return MATTERS, f"{told[:1].upper()}{told[1:]}.", more
 
 
 def _relative(row: dict[str, Any]) -> float:
@@ -122,10 +123,6 @@ def _told(row: dict[str, Any], effect: Effect) -> str:
     cell = f" of {row['cell']}" if "cell" in row else ""
     share = f" ({number(100.0 * abs(row['bias']) / row['mean_truth'])} %)" if row["mean_truth"] else ""
     return f"{row['grouping']} “{row['group']}”{cell}: {in_words(row, effect)}{share}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _single_units(primary: str, summary: dict[str, Any]) -> list[str]:

@@ -89,12 +89,9 @@ def many_of(one: str) -> str:
     return f"{one[:-1]}ies" if one.endswith("y") and one[-2:-1] not in "aeiou" else f"{one}s"
 
 
-def shortened(text: str, most: int = 60) -> str:
-    """``text`` without its middle where it is longer than ``most``; its beginning and its end are kept."""
-    if len(text) <= most:
-        return text
-    end = most // 3
-    return f"{text[: most - end - 1].rstrip()}…{text[-end:].lstrip()}"
+def shortened(text: str) -> str:
+    """``text`` without its middle where it is longer than 60 characters; its beginning and its end are kept."""
+    return text if len(text) <= 60 else f"{text[:39].rstrip()}…{text[-20:].lstrip()}"
 
 
 def unbroken(text: str) -> str:

@@ -76,7 +76,8 @@ def shapes_of(parts: Parts, variance: FloatArray, noise: KnownNoise, cumulant: F
     pitch = table(main.coefficient * pitches(noise)[main.kind] / np.sqrt(unit[main.of]))
     excess = cumulant / unit**2
     drawn = np.maximum(table(main.number.astype(np.float64)), 1.0)
-    wide = table(_wide_gaussians(noise)[main.kind]) > 0
+    gaussian = np.array([float(law is not None and is_wide_gaussian(law)) for law in noise.laws])
+    wide = table(gaussian[main.kind]) > 0
     step = steps(part, pitch, drawn, wide, _MOST_PARTS)
     is_normal = (excess < _NORMAL_EXCESS) & (step.max(axis=0, initial=0.0) < LEAST_STEP)
     needed = np.where(is_normal, 0, np.clip(_needed(part, fourth, step, excess), 1, _MOST_PARTS))
@@ -97,11 +98,6 @@ def _within(parts: Parts, variance: FloatArray, noise: KnownNoise) -> Parts:
     found = np.bincount(parts.of, _variances(parts, noise), len(variance))
     share = np.divide(variance, found, out=np.ones_like(variance), where=found > variance)
     return parts._replace(coefficient=parts.coefficient * np.sqrt(share)[parts.of])
-
-
-def _wide_gaussians(noise: KnownNoise) -> FloatArray:
-    """For every kind of noise 1 where it is `is_wide_gaussian`, else 0; (kinds,)."""
-    return np.array([float(law is not None and is_wide_gaussian(law)) for law in noise.laws])
 
 
 def _variances(parts: Parts, noise: KnownNoise) -> FloatArray:
