@@ -169,6 +169,19 @@ def test_a_folder_of_somebody_else_is_not_replaced(microdata: LinkedMicrodata, t
     assert write_linked(other, microdata) == other
 
 
+def test_nothing_of_somebody_else_stands_where_a_folder_is_kept(microdata: LinkedMicrodata, tmp_path: Path) -> None:
+    notes = tmp_path / ".microdata.old" / "notes.txt"
+    notes.parent.mkdir()
+    notes.write_text("mine")
+    with pytest.raises(ConfigError, match=r"\.microdata\.old holds other files than linked microdata; move it away"):
+        write_linked(tmp_path / "microdata", microdata)
+    assert notes.read_text() == "mine"
+    notes.unlink()
+    write_linked(notes.parent, microdata)  # as a kill leaves it
+    write_linked(tmp_path / "microdata", microdata)
+    assert [path.name for path in tmp_path.iterdir()] == ["microdata"]
+
+
 def test_files_that_are_not_what_was_written(microdata: LinkedMicrodata, tmp_path: Path) -> None:
     folder = write_linked(tmp_path / "microdata", microdata)
     with pytest.raises(DataError, match="does not describe linked microdata of this version"):

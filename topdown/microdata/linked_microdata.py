@@ -178,7 +178,13 @@ def write_linked(directory: str | Path, microdata: LinkedMicrodata) -> Path:
 
 
 def require_replaceable_linked(directory: Path) -> None:
-    """Refuse to replace what is no linked microdata of ours, whole and with nothing else in it."""
+    """Refuse to replace what is no linked microdata of ours, whole and with nothing else in it; neither there nor where
+    it is kept while it is replaced."""
+    for folder in (aside(directory), directory):
+        _require_replaceable(folder)
+
+
+def _require_replaceable(directory: Path) -> None:
     if not os.path.lexists(directory) or (directory.is_dir() and not any(directory.iterdir())):
         return
     try:
