@@ -145,6 +145,25 @@ def require_list(value: object, name: str) -> None:
         raise ConfigError(f"{name}: give a list, [{shown(value)}], and not the text {shown(value)}")
 
 
+def require_probability(value: object, name: str) -> None:
+    """Refuse a ``value`` that is no number between 0 and 1. Raises `ConfigError`.
+
+    Args:
+        value: what was given.
+        name: of the argument, for the message.
+
+    Examples:
+        >>> td.errors.require_probability(0.9, "confidence")
+        >>> td.errors.require_probability(95, "confidence")
+        Traceback (most recent call last):
+            ...
+        topdown.errors.ConfigError: confidence is 95; give a number between 0 and 1, such as 0.9 for 90 %
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0.0 < value < 1.0:  # type: ignore[operator]
+        raise ConfigError(f"{name} is {shown(value)}; give a number between 0 and 1, such as 0.9 for 90 %")
+
+
 def require_known(name: object, known: Iterable[str], what: str) -> None:
     """Raises `ConfigError` with the known names, and the nearest, unless ``name`` is one of ``known``.
 

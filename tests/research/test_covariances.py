@@ -49,3 +49,9 @@ def test_what_is_no_covariance_is_refused() -> None:
             nearest_covariance(wrong)
     with pytest.raises(ConfigError, match="two or more"):
         combine([0.5], [0.1])
+    for variances in ([0.1, -0.2], [0.1, np.nan], [0.1, np.inf]):
+        with pytest.raises(ConfigError, match="not finite, or a variance is negative"):
+            combine([0.5, 0.6], variances)
+    for confidence in (0, 1, 95, np.nan, "0.9"):
+        with pytest.raises(ConfigError, match="give a number between 0 and 1"):
+            combine([0.5, 0.6], [0.1, 0.1], confidence=confidence)  # type: ignore[arg-type]

@@ -232,6 +232,7 @@ def test_decisions_by_group_are_means_over_leaves(table: ErrorTable) -> None:
         (lambda t: td.fairness.by_group(t, "nonsense", LABELS), "no method 'nonsense'"),
         (lambda t: td.fairness.by_group(t, "top-down", LABELS, confidence=2.0), "between 0 and 1"),
         (lambda t: td.fairness.decisions_by_group(t, "raw", CUT, ["a"]), "1 group labels"),
+        (lambda t: td.fairness.decisions_by_group(t, "raw", CUT, LABELS, confidence=95), "between 0 and 1"),
         (lambda t: td.fairness.share_errors([1.0], [1.0]), "replicates, units"),
     ],
 )

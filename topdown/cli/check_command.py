@@ -37,14 +37,14 @@ def check(
     not units: mean, median, 90th percentile and largest standard deviation of every kind of area, besides the levels.
     """
     from topdown.config import describes_linked, load_any, load_linked
-    from topdown.errors import ConfigError
+    from topdown.errors import ConfigError, require_probability
     from topdown.machine.progress import Silent
     from topdown.pipeline import draw, expected_error
     from topdown.pipeline.linked.linked_draw import check_linked_tables
-    from topdown.planning.expected import expected_errors, require_confidence
+    from topdown.planning.expected import expected_errors
 
     set_logging(verbose)
-    require_confidence(confidence)
+    require_probability(confidence, "confidence")
     if errors_to is not None:
         expected_error.require_format(errors_to)
         require_new(errors_to, "--errors-to")

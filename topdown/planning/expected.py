@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, require_probability
 from topdown.geography.alike import Alike
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
@@ -26,7 +26,6 @@ from topdown.projection.histograms.least_squares import Covariance, covariance
 from topdown.projection.sum_errors import SumErrors, Weighted
 from topdown.projection.upward_start import require_determined, start_named
 from topdown.tables.assignments import Assignment, Files, Given, areas_of
-from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 NORMAL, AT_MOST, OWN, EXACT, OPEN = "normal", "Laplace or normal", "its own noise", "exact", "undetermined"
@@ -241,7 +240,7 @@ def expected_errors(
         1   state      4.70  2.82    4.63
         2  county      2.80  2.43    4.00
     """
-    require_confidence(confidence)
+    require_probability(confidence, "confidence")
     expected = Expected.of(plan, geography, schema, upward, areas_of(areas, geography))
     named = [query for level in geography.levels for query in expected.plan.queries(level)]
     asked = dict.fromkeys(Query.parse(text, expected.schema).name for text in (named if queries is None else queries))
@@ -347,9 +346,3 @@ def deviations_within(confidence: float, *, gaussian: bool) -> float:
     """
     normal = float(ndtri((1.0 + confidence) / 2.0))
     return normal if gaussian else max(normal, -math.log1p(-confidence) / math.sqrt(2.0))
-
-
-def require_confidence(confidence: float) -> None:
-    """Raises `ConfigError` unless ``confidence`` is between 0 and 1."""
-    if not 0.0 < confidence < 1.0:
-        raise ConfigError(f"confidence is {shown(confidence)}; give a number between 0 and 1, such as 0.9 for 90 %")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtri
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, require_probability
 from topdown.geography.tree import FloatArray
 from topdown.studies.decisions.fairness_decisions import (
     PER_MILLION,
@@ -296,8 +296,7 @@ def _with_intervals(
     mse: tuple[FloatArray, FloatArray],
     confidence: float,
 ) -> dict[str, FloatArray]:
-    if not 0.0 < confidence < 1.0:
-        raise ConfigError(f"confidence is {shown(confidence)}; give a number between 0 and 1")
+    require_probability(confidence, "confidence")
     z = float(ndtri((1.0 + confidence) / 2.0))
     root = np.sqrt(np.maximum(mse[0], 0.0))
     # d sqrt(m) = dm / (2 sqrt(m)).

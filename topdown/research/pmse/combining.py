@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, require_probability
 
 FloatArray = NDArray[np.float64]
 
@@ -57,7 +57,8 @@ def combine(estimates: ArrayLike, variances: ArrayLike, *, confidence: float = 0
         variances: (..., m), of each estimate.
         confidence: of the interval, between 0 and 1.
 
-    Raises ConfigError for fewer than two estimates, or shapes that differ.
+    Raises ConfigError for fewer than two estimates, shapes that differ, what is not finite, a negative variance, or a
+    confidence that is not between 0 and 1.
 
     Examples:
         >>> found = td.synthesis.combining.combine([1.0, 1.2, 0.8], [0.04, 0.05, 0.04])
@@ -69,6 +70,9 @@ def combine(estimates: ArrayLike, variances: ArrayLike, *, confidence: float = 0
     q, u = np.asarray(estimates, dtype=np.float64), np.asarray(variances, dtype=np.float64)
     if q.shape != u.shape or q.ndim == 0 or q.shape[-1] < 2:
         raise ConfigError(f"estimates of shape {q.shape}, variances of {u.shape}; give two or more of both alike")
+    if not (np.isfinite(q).all() and np.isfinite(u).all() and (u >= 0).all()):
+        raise ConfigError("an estimate or a variance is not finite, or a variance is negative; correct it")
+    require_probability(confidence, "confidence")
     m = q.shape[-1]
     within, between = u.mean(axis=-1), q.var(axis=-1, ddof=1)
     total = within + between / m

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtri
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, require_probability
 from topdown.geography.tree import FloatArray
 from topdown.studies.decisions.rules import Decision, shares_of
 from topdown.studies.errors_table import ErrorTable
@@ -231,6 +231,7 @@ def decisions_by_group(
         0  east      2
         1  west      2
     """
+    require_probability(confidence, "confidence")
     found = _followed(table, method, rule, table.rules)
     group = Groups.of(groups, weights, len(found["truth"]))
     z = float(ndtri((1.0 + confidence) / 2.0))
