@@ -269,3 +269,29 @@ def test_a_table_that_the_manifest_does_not_name_is_compared_with_nothing(tmp_pa
     edit(public, lambda manifest: manifest.update(tables={}))
     with pytest.raises(DataError, match=r"tables/total.*belongs to no table that the manifest names"):
         td.verify_release(public)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name"),
+    [
+        (lambda privacy: privacy.update(total="1/10"), "total"),
+        (lambda privacy: privacy["budget"][1].update(epsilon="1/100"), "budget"),
+        (lambda privacy: privacy.update(statement=privacy["statement"].replace("= 1 ", "= 0.1 ")), "statement"),
+        (lambda privacy: privacy["shares"][2].update(scale="1"), "shares"),
+    ],
+)
+def test_a_manifest_that_says_something_else_of_its_budget_is_refused(
+    public: Path, spoil: Callable[[dict[str, Any]], None], name: str
+) -> None:
+    manifest = json.loads((public / "manifest.json").read_text())
+    before = json.dumps(manifest)
+    spoil(manifest["privacy"])
+    assert json.dumps(manifest) != before
+    (public / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(
+        DataError, match=rf"manifest.json: what its privacy\.{name} says does not follow from the shares"
+    ):
+        td.verify_release(public)
+    manifest["software"]["topdown"] = "0.1.9"  # of another version nothing is known but how it drew
+    (public / "manifest.json").write_text(json.dumps(manifest))
+    td.verify_release(public)

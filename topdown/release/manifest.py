@@ -188,7 +188,7 @@ def describe_release(about: Description, files: Mapping[str, Mapping[str, Any]])
         "units": describe_units(origin.units),
         "cells": None if about.schema.is_large else list(measurements.cells),
         "schema": None if measurements.attributes is None else measurements.attributes.to_mappings(),
-        "privacy": _privacy(plan, geography) if plan is not None else privacy_record(measurements),
+        "privacy": privacy_of(plan, geography.levels) if plan is not None else privacy_record(measurements),
         "invariants": invariants_in_words(plan, geography) if plan is not None else exact_in_words(measurements),
         "limits": None if origin.limits is None else {"sha256": origin.limits, "statement": origin.limits_statement},
         "projections": {
@@ -239,16 +239,17 @@ def describe_spine(geography: Geography, digest: str | None) -> dict[str, Any] |
     }
 
 
-def _privacy(plan: Plan, geography: Geography) -> dict[str, Any]:
+def privacy_of(plan: Plan, levels: Sequence[str]) -> dict[str, Any]:
+    """The ``plan`` of the measurements at ``levels``, what it charges at each, and what is protected in words."""
     return {
         **plan.to_dict(),
         "total": str(plan.charged_total),
         "budget": [
             {"level": level, "query": query, plan.noise.currency: str(plan.charged(level, query))}
-            for level in geography.levels
+            for level in levels
             for query in plan.queries(level) or (DETAILED,)
         ],
-        "statement": plan.describe(geography.levels),
+        "statement": plan.describe(levels),
     }
 
 

@@ -20,11 +20,13 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
 from topdown.geography.unit_sums import SpineGeography, published
 from topdown.machine.files import file_digest
+from topdown.machine.software import version_of
+from topdown.privacy.plan import Plan
 from topdown.release.answer_files import AREAS, FOLDER, area_paths, paths_of, table_counts
 from topdown.release.archive import STRAY, unpacked
 from topdown.release.drawing import drawing_of
 from topdown.release.layouts import EVERY_CELL
-from topdown.release.manifest import MALFORMED, manifest_at, require_version
+from topdown.release.manifest import MALFORMED, manifest_at, privacy_of, require_version
 from topdown.release.partition import GEOGRAPHY, LIMITS, RELEASE, is_part
 from topdown.release.places import MANIFEST
 from topdown.release.released_counts import (
@@ -77,8 +79,8 @@ def verify_release(public: str | Path) -> Verified:
     on a spine, all trees of geography.parquet have the same leaves, and the counts of areas are the sums of their
     leaves. In a release of several queries there is a row for every cell that has records, and no cell that the
     schema's zeros exclude has any. Every table is the sum of the counts. The manifest describes how the measurements
-    were drawn. Raises `DataError` that names the files, or
-    the unit, at fault.
+    were drawn, and what it says of the budget and of what is protected follows from that. Raises `DataError` that names
+    the files, or the unit, at fault.
 
     Args:
         public: the directory, or a ZIP file of it.
@@ -89,10 +91,30 @@ def verify_release(public: str | Path) -> Verified:
     """
     with unpacked(Path(public)) as folder:
         manifest = verify_files(folder)
-        drawing_of(folder, manifest)
+        plan = drawing_of(folder, manifest).plan
+        if plan is not None:
+            _require_privacy(folder, manifest, plan)
         with as_described(folder / RELEASE):
             _require_counts(folder, manifest)
         return Verified(Path(public), tuple(sorted(manifest["files"])), file_digest(folder / MANIFEST))
+
+
+def _require_privacy(folder: Path, manifest: Mapping[str, Any], plan: Plan) -> None:
+    """Refuse a manifest whose budget, or what it says is protected, does not follow from its ``plan``, where this
+    version wrote it: another one may word it differently."""
+    if manifest["software"]["topdown"] != version_of():
+        return
+    try:
+        of_levels = manifest if manifest["spine"] is None else manifest["spine"]
+        follows = privacy_of(plan, [one["level"] for one in of_levels["levels"]])
+        wrong = [name for name, own in follows.items() if manifest["privacy"][name] != own]
+    except MALFORMED:
+        wrong = ["privacy"]
+    if wrong:
+        raise DataError(
+            f"{shown_path(folder / MANIFEST)}: what its privacy.{wrong[0]} says does not follow from the shares of the "
+            f"budget; {FETCH}"
+        )
 
 
 def verify_files(public: Path, remedy: str = FETCH) -> dict[str, Any]:
