@@ -147,6 +147,31 @@ def test_croissant_finds_the_data_set_valid_and_reads_its_tables(public: Path) -
     assert sorted(read) == sorted(counts[name])
 
 
+@pytest.fixture
+def wide_with_any_names(tmp_path: Path, frame: pd.DataFrame) -> Path:
+    frame.rename(columns={"adults": 'of age, "any"', "children": "=1/2 Ä"}).to_csv(tmp_path / "table.csv", index=False)
+    toml = RUN_TOML.replace('"adults", "children"', '\'of age, "any"\', "=1/2 Ä"')
+    (tmp_path / "run.toml").write_text(toml + "[output]\nwide = true\n", encoding="utf-8")
+    return pipeline.run(load_config(tmp_path / "run.toml")).public
+
+
+def test_the_identifiers_of_croissant_are_iris_whatever_columns_are_called(wide_with_any_names: Path) -> None:
+    described = json.loads((wide_with_any_names / "croissant.json").read_text(encoding="utf-8"))
+    fields = {
+        field["@id"]: field["source"]["extract"]["column"] for one in described["recordSet"] for field in one["field"]
+    }
+    assert all(re.fullmatch(r"[A-Za-z0-9_.%/-]+", one) for one in fields)
+    assert fields["release-wide-parquet/of%20age%2C%20%22any%22"] == 'of age, "any"'
+    assert fields["release-wide-parquet/%3D1%2F2%20%C3%84_moe"] == "=1/2 Ä_moe"
+
+
+def test_croissant_reads_columns_whatever_they_are_called(wide_with_any_names: Path) -> None:
+    mlcroissant = pytest.importorskip("mlcroissant", reason="it needs a package that has no wheel: not in the lock")
+    rows = list(mlcroissant.Dataset(wide_with_any_names / "croissant.json").records("release-wide-parquet"))
+    expected = pq.read_table(wide_with_any_names / "release_wide.parquet").to_pandas()
+    assert [row["release-wide-parquet/of%20age%2C%20%22any%22"] for row in rows] == expected['of age, "any"'].tolist()
+
+
 def test_without_a_section_the_catalogue_says_what_is_known(tmp_path: Path, frame: pd.DataFrame) -> None:
     frame.to_csv(tmp_path / "table.csv", index=False)
     (tmp_path / "run.toml").write_text(RUN_TOML.replace('title = "toy"', ""))

@@ -72,7 +72,7 @@ def _table(resource: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _variable(name: str) -> str:
-    """``name`` as CSVW allows it: letters, digits, "_" not at the beginning, "." and percent signs for all others."""
+    """``name`` as CSVW and IRIs allow it: letters, digits, "_" not in front, "." and percent signs for all others."""
     text = re.sub(r"[^A-Za-z0-9_.]", lambda found: "".join(f"%{b:02X}" for b in found[0].encode()), name)
     return f"%5F{text[1:]}" if text.startswith("_") else text
 
@@ -231,7 +231,7 @@ def croissant(
 def _croissant_field(table: str, field: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "@type": "cr:Field",
-        "@id": f"{table}/{field['name']}",
+        "@id": f"{table}/{_variable(field['name'])}",  # An IRI, in which there are no blanks or quotation marks.
         "name": f"{table}/{field['name']}",
         "description": field["description"],
         "dataType": _CROISSANT_KINDS[field["type"]],
