@@ -172,6 +172,21 @@ def test_croissant_reads_columns_whatever_they_are_called(wide_with_any_names: P
     assert [row["release-wide-parquet/of%20age%2C%20%22any%22"] for row in rows] == expected['of age, "any"'].tolist()
 
 
+def test_tables_whose_names_differ_in_a_sign_alone_are_resources_of_their_own(
+    tmp_path: Path, frame: pd.DataFrame
+) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    recodes = "".join(f'[recodes.age.{name}]\n{name[-1]} = ["adults", "children"]\n' for name in ("x-y", "x_y"))
+    toml = RUN_TOML + '[schema]\nage = ["adults", "children"]\n' + recodes + '[output]\ntables = ["x-y", "x_y"]\n'
+    (tmp_path / "run.toml").write_text(toml)
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    report = Package(str(public / "datapackage.json")).validate()
+    assert (report.errors, [task.name for task in report.tasks if not task.valid]) == ([], [])
+    described = json.loads((public / "croissant.json").read_text())
+    names = [one["@id"] for one in described["recordSet"]]
+    assert len(set(names)) == len(names) == len(list(public.rglob("*.parquet")))
+
+
 def test_without_a_section_the_catalogue_says_what_is_known(tmp_path: Path, frame: pd.DataFrame) -> None:
     frame.to_csv(tmp_path / "table.csv", index=False)
     (tmp_path / "run.toml").write_text(RUN_TOML.replace('title = "toy"', ""))
