@@ -37,21 +37,19 @@ from topdown.workload.answer_tables import (
     stated_table,
 )
 
-_MOST_CELLS = 1 << 14
-"""The most cells that are columns of their own; where several queries were measured, only the total is stated."""
-
 _OF_BLOCKS = (
     "its blocks are in optimized block groups and not in those of the tables; topdown aggregate --tabulation gives "
     "sums with margins"
 )
 
 
-def require_stateable(schema: Schema, query: str | None) -> None:
-    """Refuse an unknown query, and names of answers or cells that would give two columns the same name. Raises
-    `ConfigError`.
+def stated_columns(schema: Schema, layout: Layout, query: str | None, tables: Sequence[str]) -> list[str]:
+    """What the columns are called that are stated of a release with ``tables``, before there is one.
+
+    Raises `ConfigError` for an unknown query, and where two columns would have the same name.
     """
-    if query is not None or schema.n_cells <= _MOST_CELLS:
-        _stated(schema, schema.cells(), EVERY_CELL, query, [])
+    cells = schema.cells() if query is None and layout is EVERY_CELL else []
+    return [column.name for column in _stated(schema, cells, layout, query, tables).columns]
 
 
 def _stated(
