@@ -165,6 +165,20 @@ def test_the_identifiers_of_croissant_are_iris_whatever_columns_are_called(wide_
     assert fields["release-wide-parquet/%3D1%2F2%20%C3%84_moe"] == "=1/2 Ä_moe"
 
 
+def test_the_identifiers_of_croissant_are_iris_whatever_areas_are_called(tmp_path: Path, frame: pd.DataFrame) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    frame[["state", "county"]].to_csv(tmp_path / "units.csv", index=False)
+    pd.DataFrame({"county": frame["county"], "school district": "a"}).to_csv(tmp_path / "areas.csv", index=False)
+    spine = '[geography.spine]\nlevels = ["pieces"]\ncap = "none"\nareas = { "school district" = "areas.csv" }\n'
+    toml = RUN_TOML.replace("[privacy]", f"{spine}[privacy]").replace("[geography]", '[geography]\nunits = "units.csv"')
+    toml = toml[: toml.index("shares")] + toml[toml.index("\n", toml.index("shares")) + 1 :]
+    (tmp_path / "run.toml").write_text(toml)
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    text = (public / "croissant.json").read_text()
+    assert '"@id": "areas/school%20district.csv"' in text
+    assert all(re.fullmatch(r"[A-Za-z0-9_.%/:-]+", one) for one in re.findall(r'"@id": "([^"]*)"', text))
+
+
 def test_croissant_reads_columns_whatever_they_are_called(wide_with_any_names: Path) -> None:
     mlcroissant = pytest.importorskip("mlcroissant", reason="it needs a package that has no wheel: not in the lock")
     rows = list(mlcroissant.Dataset(wide_with_any_names / "croissant.json").records("release-wide-parquet"))
