@@ -236,7 +236,11 @@ def _geometry(options: ExportOptions) -> Path:
 
 
 def _require_map(geography: Geography, schema: Schema, options: ExportOptions, columns: Sequence[str]) -> None:
-    require_outlines(_by_geoid(geography), schema, _geometry(options), options.query)
+    require_outlines(_by_geoid(geography), columns, _geometry(options), package=False)
+
+
+def _require_package(geography: Geography, schema: Schema, options: ExportOptions, columns: Sequence[str]) -> None:
+    require_outlines(_by_geoid(geography), columns, _geometry(options), package=True)
 
 
 def _by_geoid(geography: Geography) -> Geography:
@@ -297,7 +301,7 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
             "gpkg",
             "the same as a GeoPackage, which older software reads",
             _in_folder(_geopackage),
-            _require_map,
+            _require_package,
             ("geometry", "query"),
         ),
         ExportFormat(

@@ -37,6 +37,9 @@ from topdown.workload.answer_tables import (
     stated_table,
 )
 
+STATED_ENDS = (*MARGIN_ENDS, "cv", "reliability")
+"""The endings of the names of the columns beside a count."""
+
 _OF_BLOCKS = (
     "its blocks are in optimized block groups and not in those of the tables; topdown aggregate --tabulation gives "
     "sums with margins"
@@ -63,7 +66,7 @@ def _stated(
         table = AnswerTable(query, query, answer_columns(query, schema))
     else:
         table = stated_table(cells if layout is EVERY_CELL else None, schema, asked)
-    require_distinct(table.columns, (*MARGIN_ENDS, "cv", "reliability"))
+    require_distinct(table.columns, STATED_ENDS)
     return table
 
 
