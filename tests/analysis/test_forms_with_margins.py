@@ -172,6 +172,43 @@ def test_names_that_would_make_two_columns_of_one_name_are_refused(tmp_path: Pat
         assert not (tmp_path / "output" / "public").exists()
 
 
+@pytest.mark.parametrize("form", ["acs", "sdmx", "xlsx", "geoparquet"])
+def test_columns_of_tables_that_would_be_called_alike_are_refused_before_anything_is_drawn(
+    tmp_path: Path, frame: pd.DataFrame, form: str
+) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    gpd.GeoDataFrame({"GEOID": ["01001"]}, geometry=[box(0, 0, 1, 1)], crs=4326).to_file(tmp_path / "o.geojson")
+    recodes = "".join(f'[recodes.age.{name}]\nall = ["adults", "children"]\n' for name in "xy")
+    text = RUN_TOML + f'[schema]\nage = ["adults", "children"]\n{recodes}[output]\ntables = ["x", "y"]\n'
+    outlines = '[exports]\ngeometry = "o.geojson"\n' if form == "geoparquet" else ""
+    (tmp_path / "run.toml").write_text(f'{text}exports = ["{form}"]\n{outlines}')
+    with pytest.raises(ConfigError, match=f"output.exports, {form}: cell 'all' has the same name as another column"):
+        pipeline.run(load_config(tmp_path / "run.toml"))
+    assert not (tmp_path / "output" / "public").exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "cell"),
+    [("geoparquet", "geometry"), ("gpkg", "geometry"), ("gpkg", "fid"), ("gpkg", "Adults"), ("gpkg", "GEOID")],
+)
+def test_cells_that_are_called_as_columns_of_a_map_are_refused(
+    tmp_path: Path, frame: pd.DataFrame, form: str, cell: str
+) -> None:
+    frame.rename(columns={"children": cell}).to_csv(tmp_path / "table.csv", index=False)
+    gpd.GeoDataFrame({"GEOID": ["01001"]}, geometry=[box(0, 0, 1, 1)], crs=4326).to_file(tmp_path / "o.geojson")
+    text, said = RUN_TOML.replace('"children"', f'"{cell}"'), f"cell '{cell}' has the same name as another column of"
+    asked = f'[output]\nexports = ["{form}"]\n[exports]\ngeometry = "o.geojson"\n'
+    (tmp_path / "run.toml").write_text(text + asked)
+    with pytest.raises(ConfigError, match=f"output.exports, {form}: {said}"):
+        pipeline.run(load_config(tmp_path / "run.toml"))
+    assert not (tmp_path / "output").exists()
+    (tmp_path / "run.toml").write_text(text)
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    with pytest.raises(ConfigError, match=said):
+        export_release(public, form, tmp_path / "map", ExportOptions(geometry=tmp_path / "o.geojson"))
+    assert not (tmp_path / "map").exists()
+
+
 @pytest.mark.parametrize("form", ["geoparquet", "gpkg"])
 def test_maps_have_margins_and_classes(public: Path, tmp_path: Path, form: str) -> None:
     shapes = gpd.GeoDataFrame({"GEOID": ["01001", "02"]}, geometry=[box(k, 0, k + 1, 1) for k in range(2)], crs=4326)

@@ -596,6 +596,7 @@ def test_areas_that_make_no_sense_are_refused_in_one_sentence_and_nothing_is_lef
         ("published", "published.csv: areas 'published': give the kind a name"),
         ("spine", "spine.csv: areas 'spine': give the kind a name"),
         ("School", "School.csv: areas 'School': two kinds have one name but for upper and lower case"),
+        ("School_estimates", "areas 'School_estimates': the file of the estimates of areas 'school' is called so"),
         ("o'q", """o'q.csv: areas "o'q": give the kind a name of letters"""),
         ("pieces", "pieces.csv: areas 'pieces' are called as pieces of all areas are"),
         ("urban x rural", "urban x rural.csv: areas 'urban x rural': ' x ' joins what divides a level of a spine"),

@@ -165,11 +165,40 @@ def test_the_identifiers_of_croissant_are_iris_whatever_columns_are_called(wide_
     assert fields["release-wide-parquet/%3D1%2F2%20%C3%84_moe"] == "=1/2 Ä_moe"
 
 
+def test_the_identifiers_of_croissant_are_iris_whatever_areas_are_called(tmp_path: Path, frame: pd.DataFrame) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    frame[["state", "county"]].to_csv(tmp_path / "units.csv", index=False)
+    pd.DataFrame({"county": frame["county"], "school district": "a"}).to_csv(tmp_path / "areas.csv", index=False)
+    spine = '[geography.spine]\nlevels = ["pieces"]\ncap = "none"\nareas = { "school district" = "areas.csv" }\n'
+    toml = RUN_TOML.replace("[privacy]", f"{spine}[privacy]").replace("[geography]", '[geography]\nunits = "units.csv"')
+    toml = toml[: toml.index("shares")] + toml[toml.index("\n", toml.index("shares")) + 1 :]
+    (tmp_path / "run.toml").write_text(toml)
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    text = (public / "croissant.json").read_text()
+    assert '"@id": "areas/school%20district.csv"' in text
+    assert all(re.fullmatch(r"[A-Za-z0-9_.%/:-]+", one) for one in re.findall(r'"@id": "([^"]*)"', text))
+
+
 def test_croissant_reads_columns_whatever_they_are_called(wide_with_any_names: Path) -> None:
     mlcroissant = pytest.importorskip("mlcroissant", reason="it needs a package that has no wheel: not in the lock")
     rows = list(mlcroissant.Dataset(wide_with_any_names / "croissant.json").records("release-wide-parquet"))
     expected = pq.read_table(wide_with_any_names / "release_wide.parquet").to_pandas()
     assert [row["release-wide-parquet/of%20age%2C%20%22any%22"] for row in rows] == expected['of age, "any"'].tolist()
+
+
+def test_tables_whose_names_differ_in_a_sign_alone_are_resources_of_their_own(
+    tmp_path: Path, frame: pd.DataFrame
+) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    recodes = "".join(f'[recodes.age.{name}]\n{name[-1]} = ["adults", "children"]\n' for name in ("x-y", "x_y"))
+    toml = RUN_TOML + '[schema]\nage = ["adults", "children"]\n' + recodes + '[output]\ntables = ["x-y", "x_y"]\n'
+    (tmp_path / "run.toml").write_text(toml)
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    report = Package(str(public / "datapackage.json")).validate()
+    assert (report.errors, [task.name for task in report.tasks if not task.valid]) == ([], [])
+    described = json.loads((public / "croissant.json").read_text())
+    names = [one["@id"] for one in described["recordSet"]]
+    assert len(set(names)) == len(names) == len(list(public.rglob("*.parquet")))
 
 
 def test_without_a_section_the_catalogue_says_what_is_known(tmp_path: Path, frame: pd.DataFrame) -> None:

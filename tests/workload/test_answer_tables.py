@@ -92,6 +92,15 @@ def test_files_have_names_of_their_own() -> None:
     assert [one.stem for one in answer_tables(["a b", "a * b", "total"], schema)] == ["a_b", "a_b_", "total"]
 
 
+@pytest.mark.parametrize(
+    ("names", "stems"),
+    [(["a", "a_estimates"], ["a", "a_estimates_"]), (["A_Estimates", "a"], ["A_Estimates", "a_"])],
+)
+def test_no_table_is_called_as_the_estimates_of_another(names: list[str], stems: list[str]) -> None:
+    schema = Schema(tuple(Attribute(name, ("x", "y")) for name in names))
+    assert [one.stem for one in answer_tables(names, schema)] == stems
+
+
 def test_a_cell_of_another_query_is_refused_with_that_query() -> None:
     with pytest.raises(ConfigError, match="query 'total' has no cell 'old'; it is an answer of 'age': ask that query"):
         answer_column("total", "old", AGES)

@@ -12,7 +12,7 @@ from topdown.analysis.acs_style import NOTE as ACS_NOTE
 from topdown.analysis.acs_style import require_acs, write_acs
 from topdown.analysis.geoparquet import require_outlines, write_geopackage, write_geoparquet
 from topdown.analysis.sdmx import require_sdmx, write_sdmx
-from topdown.analysis.stated_numbers import require_stateable, stated_numbers
+from topdown.analysis.stated_numbers import stated_numbers
 from topdown.analysis.workbook import FILE as WORKBOOK
 from topdown.analysis.workbook import require_workbook, write_workbook
 from topdown.census.layouts.noisy_layout import has_spine_codes, product_of
@@ -36,7 +36,6 @@ from topdown.tables.readers import require_encodable
 from topdown.tables.tidy import named_failures
 from topdown.wording import listed, shown, shown_path
 from topdown.workload import Schema
-from topdown.workload.answer_tables import answer_columns
 from topdown.workload.redistricting import UNITS, spine_level
 
 _SAME_RECORDS = (
@@ -66,7 +65,8 @@ class ExportOptions:
 class ExportFormat:
     """A format of export: its ``name``, its description in ``words``, and the ``options`` that it takes. ``write``
     makes the files from a public directory in an output folder, which must not exist, and returns them. ``require``
-    checks a geography and a schema before there are counts, and refuses what ``write`` would refuse. ``notes``:
+    checks a geography, a schema and the names of the columns that are stated (of a format without a ``query`` none)
+    before there are counts, and refuses what ``write`` would refuse. ``notes``:
     sentences on what the reader of the files has to know. ``of_measurements``: whether it needs the measurements, which
     a release in parts does not keep; ``of_margins``: whether it needs margins of error, which not every release has.
     """
@@ -74,7 +74,7 @@ class ExportFormat:
     name: str
     words: str
     write: Callable[[Path, Path, ExportOptions], Sequence[Path]]
-    require: Callable[[Geography, Schema, ExportOptions], object]
+    require: Callable[[Geography, Schema, ExportOptions, Sequence[str]], object]
     options: tuple[str, ...] = ()
     notes: Callable[[ExportOptions], Sequence[str]] = lambda options: ()
     of_measurements: bool = False
@@ -95,7 +95,7 @@ def _noisy_measurements(public: Path, output: Path, options: ExportOptions) -> S
     return write_noisy_measurements(source.measurements, output, limits=source.limits)
 
 
-def _require_noisy(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+def _require_noisy(geography: Geography, schema: Schema, options: ExportOptions, columns: Sequence[str]) -> None:
     product_of(schema)
     _require_codes(geography)
     spine_of(geography)
@@ -118,7 +118,9 @@ def _redistricting(public: Path, output: Path, options: ExportOptions) -> Sequen
     return sorted(folder.iterdir())
 
 
-def _require_redistricting(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+def _require_redistricting(
+    geography: Geography, schema: Schema, options: ExportOptions, columns: Sequence[str]
+) -> None:
     units = None if options.units is None else _counts(options.units)
     require_pl94(_by_geoid(geography), schema, units=units, header=options.header, state=options.state)
 
@@ -145,7 +147,7 @@ def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[P
     return [output / name for name in named]
 
 
-def _require_microdata(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+def _require_microdata(geography: Geography, schema: Schema, options: ExportOptions, columns: Sequence[str]) -> None:
     require_ppmf(_by_geoid(geography), schema)
     if options.units is not None and _counts(options.units).schema.attributes == schema.attributes:
         raise ConfigError(_SAME_RECORDS)
@@ -215,22 +217,15 @@ def _archive(public: Path, output: Path, options: ExportOptions) -> Sequence[Pat
     return [output / ARCHIVE]
 
 
-def _require_query(geography: Geography, schema: Schema, options: ExportOptions) -> None:
-    require_stateable(schema, options.query)
+def _require_acs(geography: Geography, schema: Schema, options: ExportOptions, columns: Sequence[str]) -> None:
+    require_acs(columns)
 
 
-def _require_acs(geography: Geography, schema: Schema, options: ExportOptions) -> None:
-    _require_query(geography, schema, options)
-    require_acs([column.name for column in answer_columns(options.query, schema)] if options.query else schema.cells())
-
-
-def _require_sdmx(geography: Geography, schema: Schema, options: ExportOptions) -> None:
-    _require_query(geography, schema, options)
+def _require_sdmx(geography: Geography, schema: Schema, options: ExportOptions, columns: Sequence[str]) -> None:
     require_sdmx(_by_geoid(geography))
 
 
-def _require_workbook(geography: Geography, schema: Schema, options: ExportOptions) -> None:
-    _require_query(geography, schema, options)
+def _require_workbook(geography: Geography, schema: Schema, options: ExportOptions, columns: Sequence[str]) -> None:
     require_workbook(geography)
 
 
@@ -240,8 +235,12 @@ def _geometry(options: ExportOptions) -> Path:
     return options.geometry
 
 
-def _require_map(geography: Geography, schema: Schema, options: ExportOptions) -> None:
-    require_outlines(_by_geoid(geography), schema, _geometry(options), options.query)
+def _require_map(geography: Geography, schema: Schema, options: ExportOptions, columns: Sequence[str]) -> None:
+    require_outlines(_by_geoid(geography), columns, _geometry(options), package=False)
+
+
+def _require_package(geography: Geography, schema: Schema, options: ExportOptions, columns: Sequence[str]) -> None:
+    require_outlines(_by_geoid(geography), columns, _geometry(options), package=True)
 
 
 def _by_geoid(geography: Geography) -> Geography:
@@ -302,7 +301,7 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
             "gpkg",
             "the same as a GeoPackage, which older software reads",
             _in_folder(_geopackage),
-            _require_map,
+            _require_package,
             ("geometry", "query"),
         ),
         ExportFormat(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from topdown.analysis.outlines import outlines_in
-from topdown.analysis.stated_numbers import stated_numbers
-from topdown.errors import DataError
+from topdown.analysis.stated_numbers import STATED_ENDS, stated_numbers
+from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import whole_file
@@ -21,9 +22,7 @@ from topdown.pages.outline_file import require_in_degrees, require_once, unit_of
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease
 from topdown.tables.tidy import named_failures, to_frame, with_plain_strings
-from topdown.wording import shown_path
-from topdown.workload import Schema
-from topdown.workload.answer_tables import answer_columns
+from topdown.wording import shown, shown_path
 
 _VERSION = "1.2"
 """The version of GeoPackages that are written: recent software reads it without a warning."""
@@ -63,7 +62,7 @@ def write_geopackage(
     reads.
     """
     target = Path(path)
-    frame = _with_outlines(found, Path(geometry), query)
+    frame = _with_outlines(found, Path(geometry), query, package=True)
     with named_failures(target), whole_file(target) as partial:
         # GDAL chooses the format by the file's name, and the file that is being written has a temporary one.
         content = io.BytesIO()
@@ -72,9 +71,10 @@ def write_geopackage(
     return target
 
 
-def _with_outlines(found: PublishedRelease, geometry: Path, query: str | None) -> Any:
+def _with_outlines(found: PublishedRelease, geometry: Path, query: str | None, *, package: bool = False) -> Any:
     """A GeoDataFrame with the numbers and the outline of every unit that has one."""
     numbers = stated_numbers(found, query)
+    _require_called(numbers.names, package=package)
     nodes, outlines = _outlines_of(numbers.geography, geometry)
     counts = to_frame(map(with_plain_strings, numbers.wide_batches()))
     shapes = pd.DataFrame({"geoid": numbers.geography.geoid[nodes], "geometry": outlines.to_numpy()})
@@ -82,10 +82,35 @@ def _with_outlines(found: PublishedRelease, geometry: Path, query: str | None) -
     return import_module("geopandas").GeoDataFrame(merged, geometry="geometry", crs=outlines.crs)
 
 
-def require_outlines(geography: Geography, schema: Schema, geometry: str | Path, query: str | None = None) -> None:
-    """Refuse, before there are counts, what `write_geoparquet` would of a release of ``schema`` on ``geography``."""
-    answer_columns("total" if query is None else query, schema)
+def require_outlines(geography: Geography, columns: Sequence[str], geometry: str | Path, *, package: bool) -> None:
+    """Refuse, before there are counts, what `write_geoparquet`, or for a ``package`` `write_geopackage`, would of a
+    release on ``geography`` whose counts are called ``columns``.
+    """
+    _require_called(columns, package=package)
     _outlines_of(geography, Path(geometry))
+
+
+def _require_called(columns: Sequence[str], *, package: bool) -> None:
+    """Refuse columns that are called as others of a map: in a GeoPackage those that differ in case alone are one.
+    Raises `ConfigError`.
+    """
+    known = {"geometry", "fid", "geom"} if package else {"geometry"}
+    known |= {"geoid", "level", "parent", "name"}
+    for column in columns:
+        every = [column, *(f"{column}_{end}" for end in STATED_ENDS)]
+        own = {_ascii_lower(name) for name in every} if package else set(every)
+        if not known.isdisjoint(own):
+            raise ConfigError(
+                f"cell {shown(column)} has the same name as another column of the map"
+                + (" but for upper and lower case, which a GeoPackage does not tell apart" if package else "")
+                + "; rename it, or choose another --query (exports.query)"
+            )
+        known |= own
+
+
+def _ascii_lower(name: str) -> str:
+    """``name`` as SQLite compares names."""
+    return "".join(sign.lower() if sign.isascii() else sign for sign in name)
 
 
 def _outlines_of(geography: Geography, source: Path) -> tuple[IntArray, Any]:

@@ -37,8 +37,8 @@ from topdown.workload.answer_tables import (
     stated_table,
 )
 
-_MOST_CELLS = 1 << 14
-"""The most cells that are columns of their own; where several queries were measured, only the total is stated."""
+STATED_ENDS = (*MARGIN_ENDS, "cv", "reliability")
+"""The endings of the names of the columns beside a count."""
 
 _OF_BLOCKS = (
     "its blocks are in optimized block groups and not in those of the tables; topdown aggregate --tabulation gives "
@@ -46,12 +46,13 @@ _OF_BLOCKS = (
 )
 
 
-def require_stateable(schema: Schema, query: str | None) -> None:
-    """Refuse an unknown query, and names of answers or cells that would give two columns the same name. Raises
-    `ConfigError`.
+def stated_columns(schema: Schema, layout: Layout, query: str | None, tables: Sequence[str]) -> list[str]:
+    """What the columns are called that are stated of a release with ``tables``, before there is one.
+
+    Raises `ConfigError` for an unknown query, and where two columns would have the same name.
     """
-    if query is not None or schema.n_cells <= _MOST_CELLS:
-        _stated(schema, schema.cells(), EVERY_CELL, query, [])
+    cells = schema.cells() if query is None and layout is EVERY_CELL else []
+    return [column.name for column in _stated(schema, cells, layout, query, tables).columns]
 
 
 def _stated(
@@ -65,7 +66,7 @@ def _stated(
         table = AnswerTable(query, query, answer_columns(query, schema))
     else:
         table = stated_table(cells if layout is EVERY_CELL else None, schema, asked)
-    require_distinct(table.columns, (*MARGIN_ENDS, "cv", "reliability"))
+    require_distinct(table.columns, STATED_ENDS)
     return table
 
 

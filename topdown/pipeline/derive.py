@@ -35,7 +35,7 @@ from topdown.projection.method import method_named
 from topdown.projection.project import project
 from topdown.projection.published_estimates import error_sums, estimates_at
 from topdown.projection.rounding_method import rounding_named
-from topdown.release.answer_files import ESTIMATED, FOLDER
+from topdown.release.answer_files import FOLDER
 from topdown.release.making import project_whole, release_of, round_counts
 from topdown.release.manifest import Description, Origin
 from topdown.release.partition import ESTIMATES
@@ -46,7 +46,7 @@ from topdown.uncertainty.intervals import Intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.laws.known_noise import answer_noise, redrawn
 from topdown.wording import shown
-from topdown.workload.answer_tables import AnswerTable, answer_tables, queries_of, stated_table
+from topdown.workload.answer_tables import ESTIMATED, AnswerTable, answer_tables, queries_of, stated_table
 
 _LARGE_TREE, _LARGE_FAMILY = 1 << 22, 1 << 18
 """With more nodes in the tree, or more children in a family, projections are computed one after the other."""

@@ -17,12 +17,14 @@ from typing import Any
 from topdown.analysis.export_formats import EXPORT_FORMATS, ExportFormat, ExportOptions, export_release
 from topdown.analysis.page.release_page import FILE as PAGE
 from topdown.analysis.page.release_page import PageOptions, require_page, write_page
+from topdown.analysis.stated_numbers import stated_columns
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError, DataError, TopdownError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import published
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.machine.progress import Stages
+from topdown.release.layouts import Layout
 from topdown.release.manifest import MALFORMED
 from topdown.release.places import MANIFEST
 from topdown.tables.tidy import named_failures, write_json
@@ -60,10 +62,10 @@ def require_exports(config: DerivationConfig, directory: Path | None = None) -> 
 
 
 def require_exportable(
-    config: DerivationConfig, geography: Geography, schema: Schema, no_margins: str | None = None
+    config: DerivationConfig, geography: Geography, schema: Schema, layout: Layout, no_margins: str | None = None
 ) -> None:
     """Refuse, before anything is drawn, units, levels and attributes that a format of ``config`` cannot represent.
-    ``geography``: of the measured units.
+    ``geography``: of the measured units; ``layout``: of the release.
 
     ``no_margins``: why the release has no margins of error; None where it has some. Raises `ConfigError` and
     `DataError` naming the format.
@@ -73,7 +75,10 @@ def require_exportable(
             if form.of_margins and no_margins is not None:
                 raise ConfigError(f"it states margins of error, and there are none: {no_margins}")
             units = geography if form.of_measurements else published(geography)
-            form.require(units, schema, _of_form(form, _options(config)))
+            options = _of_form(form, _options(config))
+            states = "query" in form.options
+            columns = stated_columns(schema, layout, options.query, config.output.tables) if states else []
+            form.require(units, schema, options, columns)
         except TopdownError as error:
             raise type(error)(f"output.exports, {form.name}: {error}") from None
     if config.output.page:

@@ -23,6 +23,7 @@ from topdown.geography.tree import IntArray, Tree
 from topdown.geography.unit_sums import PUBLISHED, SPINE
 from topdown.tables.assignments import Assignment, areas_of
 from topdown.wording import shown
+from topdown.workload.answer_tables import ESTIMATED
 
 PIECES = "pieces"
 SQRT = "sqrt"
@@ -66,6 +67,14 @@ def require_kinds(kinds: Sequence[str]) -> None:
         if kind.casefold() in {other.casefold() for other in others}:
             raise ConfigError(
                 f"areas {shown(kind)}: two kinds have one name but for upper and lower case; give each its own"
+            )
+    called = {kind.casefold(): kind for kind in kinds}
+    for kind in kinds:
+        other = called.get(f"{kind}{ESTIMATED}".casefold())
+        if other is not None:
+            raise ConfigError(
+                f"areas {shown(other)}: the file of the estimates of areas {shown(kind)} is called so; give them "
+                "another name"
             )
 
 

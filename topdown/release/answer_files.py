@@ -20,7 +20,7 @@ from topdown.projection.histograms.linear_answers import LinearAnswers
 from topdown.release.whole_counts import Release
 from topdown.tables.count_reliability import reliability_of
 from topdown.tables.tidy import levels_of, text_of
-from topdown.workload.answer_tables import MARGIN_ENDS, AnswerTable, margin_names
+from topdown.workload.answer_tables import ESTIMATED, MARGIN_ENDS, AnswerTable, margin_names
 
 if TYPE_CHECKING:
     from topdown.uncertainty.intervals import Intervals
@@ -31,9 +31,6 @@ FOLDER = "tables"
 
 AREAS = "areas"
 """Where its tables of areas are."""
-
-ESTIMATED = "_estimates"
-"""The ending of the name of a table's file of estimates."""
 
 _NUMBERS_AT_ONCE, _NUMBERS_OF_A_GROUP = 1 << 22, 1 << 23
 """The most estimates (of all cells) that are computed at once; and the most counts in a row group of a table. Every row

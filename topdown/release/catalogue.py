@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from topdown.config.derivation import CatalogueOptions
@@ -72,7 +73,7 @@ def _table(resource: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _variable(name: str) -> str:
-    """``name`` as CSVW and IRIs allow it: letters, digits, "_" not in front, "." and percent signs for all others."""
+    """``name`` as CSVW allows it: letters, digits, "_" not at the beginning, "." and percent signs for all others."""
     text = re.sub(r"[^A-Za-z0-9_.]", lambda found: "".join(f"%{b:02X}" for b in found[0].encode()), name)
     return f"%5F{text[1:]}" if text.startswith("_") else text
 
@@ -175,7 +176,8 @@ def croissant(
     catalogue: CatalogueOptions,
 ) -> dict[str, Any]:
     """A release as a Croissant data set: its files with their digests, and a record set for every table, of its Parquet
-    file where it has one. Arguments as `dcat` has them.
+    file where it has one. Arguments as `dcat` has them. Identifiers are IRIs, without blanks, whatever files and
+    columns are called.
     """
     publisher = {"@type": "sc:Organization", "name": catalogue.publisher} if catalogue.publisher else None
     described = {
@@ -196,7 +198,7 @@ def croissant(
         distribution += [
             {
                 "@type": "cr:FileObject",
-                "@id": path,
+                "@id": quote(path),
                 "name": path,
                 "contentUrl": path,
                 "contentSize": f"{files[path]['bytes']} B",
@@ -205,20 +207,26 @@ def croissant(
             }
             for path in paths
         ]
-        source: dict[str, Any] = {"fileObject": {"@id": paths[0]}}
+        source: dict[str, Any] = {"fileObject": {"@id": quote(paths[0])}}
         if not isinstance(one["path"], str):
             name = f"{one['name']}-parts"
-            source = {"fileSet": {"@id": name}}
+            source = {"fileSet": {"@id": quote(name)}}
             includes = sorted({f"{path.rpartition('/')[0]}/*.{one['format']}" for path in paths})
             distribution.append(
-                {"@type": "cr:FileSet", "@id": name, "name": name, "encodingFormat": media, "includes": includes}
+                {
+                    "@type": "cr:FileSet",
+                    "@id": quote(name),
+                    "name": name,
+                    "encodingFormat": media,
+                    "includes": includes,
+                }
             )
         if one["format"] == "csv" and f"{one['name'].removesuffix('-csv')}-parquet" in named:
             continue
         records.append(
             {
                 "@type": "cr:RecordSet",
-                "@id": one["name"],
+                "@id": quote(one["name"]),
                 "name": one["name"],
                 "description": one["title"],
                 "field": [_croissant_field(one["name"], field, source) for field in one["schema"]["fields"]],
@@ -231,7 +239,7 @@ def croissant(
 def _croissant_field(table: str, field: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "@type": "cr:Field",
-        "@id": f"{table}/{_variable(field['name'])}",  # An IRI, in which there are no blanks or quotation marks.
+        "@id": f"{quote(table)}/{quote(field['name'], safe='')}",
         "name": f"{table}/{field['name']}",
         "description": field["description"],
         "dataType": _CROISSANT_KINDS[field["type"]],

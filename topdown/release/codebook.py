@@ -6,7 +6,8 @@ The second follows the Data Package standard, version 2 (Frictionless Data), whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -246,29 +247,43 @@ def _titles(files: Mapping[str, Path], own: Own) -> dict[str, str]:
 def data_package(about: Description, files: Mapping[str, Path], own: Own) -> dict[str, Any]:
     """The tables in ``files`` (name to path) as a Data Package: paths, digests, and every column with its meaning."""
     said = f"Counts with differential privacy; {METHODS} says what the columns mean."
+    titles = _titles(files, own)
+    called = _resource_names(titles)
     return {
         "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
         "name": "release",
         "title": about.config.title or "A release of counts",
         "description": " ".join([*about.origin.notices, said]),
-        "resources": [_resource(name, said, files[name], own) for name, said in _titles(files, own).items()],
+        "resources": [_resource(name, called[name], said, files[name], own) for name, said in titles.items()],
     }
 
 
-def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
+def _resource_names(files: Iterable[str]) -> dict[str, str]:
+    """The name of the resource of each of ``files``; tables whose names would be the same are told apart by dashes."""
+    parts = {name: name.rpartition(".") for name in files}
+    called: dict[str, str] = {}
+    for stem in dict.fromkeys(stem for stem, _, _ in parts.values()):
+        one = re.sub("[./_]", "-", stem).lower()
+        while one in called.values():
+            one += "-"
+        called[stem] = one
+    return {name: f"{called[stem]}-{ending}" for name, (stem, _, ending) in parts.items()}
+
+
+def _resource(name: str, called: str, title: str, path: Path, own: Own) -> dict[str, Any]:
     written = format_of(path)
     is_text = not written.typed
     schema = _text_schema(path) if is_text else _kinds(path)
     fields = []
-    for field, called in zip(schema, as_csv_names(schema.names) if is_text else schema.names, strict=True):
+    for field, column in zip(schema, as_csv_names(schema.names) if is_text else schema.names, strict=True):
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         said, unit = meaning(name, field.name, own)
-        fields.append({"name": called, "type": _TYPES[str(kind)], "description": said})
+        fields.append({"name": column, "type": _TYPES[str(kind)], "description": said})
         if unit is not None:
             fields[-1]["unit"] = unit
     keys = [one["name"] for one in fields if "unit" not in one and one["name"] not in _NO_KEYS]
     return {
-        "name": name.replace(".", "-").replace("_", "-").replace("/", "-").lower(),
+        "name": called,
         "path": [f"{name}/{part.name}" for part in parts_of(path)] if path.is_dir() else name,
         "title": title,
         "format": written.ending.removeprefix("."),

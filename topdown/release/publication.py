@@ -23,7 +23,6 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.limits import AnswerLimits
 from topdown.release.answer_files import (
-    ESTIMATED,
     AreaCounts,
     Bounded,
     BoundedCounts,
@@ -60,7 +59,7 @@ from topdown.tables.geography_table import tree_batches
 from topdown.tables.output_formats import format_of, names_of
 from topdown.tables.tidy import named_failures, tidy_batches, write_json, write_text
 from topdown.workload import TOTAL
-from topdown.workload.answer_tables import MARGIN_ENDS, AnswerTable, margin_names, wide_table
+from topdown.workload.answer_tables import ESTIMATED, MARGIN_ENDS, AnswerTable, margin_names, wide_table
 
 _AGAIN = "free the space or correct the path, and run again: the noise will be the same"
 

@@ -22,6 +22,9 @@ from topdown.workload.schema import DETAILED, TOTAL, Schema
 UNIT_COLUMNS = ("geoid", "level", "name")
 """The columns that name a row's unit."""
 
+ESTIMATED = "_estimates"
+"""The ending of the name of a table's file of estimates."""
+
 CELLS = "cells"
 """The name of the table of all cells, where tables are chosen."""
 
@@ -81,11 +84,16 @@ def answer_tables(names: Sequence[str], schema: Schema) -> tuple[AnswerTable, ..
         if any(columns == one.columns for one in found):
             raise ConfigError(f"table {shown(name)} is asked for twice; name it once")
         stem = re.sub(r"[^\w-]+", "_", name).strip("_") or "table"
-        while stem.casefold() in stems:
+        while not stems.isdisjoint(_stems_of(stem)):
             stem += "_"
-        stems.add(stem.casefold())
+        stems |= _stems_of(stem)
         found.append(AnswerTable(name, stem, columns))
     return tuple(found)
+
+
+def _stems_of(stem: str) -> set[str]:
+    """The names of both files of a table, of which those that differ in case alone are one."""
+    return {stem.casefold(), f"{stem}{ESTIMATED}".casefold()}
 
 
 def total_table(schema: Schema) -> AnswerTable:
