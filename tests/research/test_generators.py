@@ -101,6 +101,14 @@ def test_log_linear_probabilities_are_the_model_s() -> None:
     np.testing.assert_allclose(plain, (without / without.sum()).ravel(), rtol=1e-12)
 
 
+def test_the_paper_s_second_numbers_are_deviations_in_the_laws_and_in_the_prior() -> None:
+    family = GaussianRegressions(2)  # X1 ~ N(t1, t2), X2 ~ N(t3 + t4 X1, t5), t ~ N(0, 10)
+    drawn = np.concatenate([family.prior(SeededSource((2, seed))) for seed in range(2000)])
+    assert np.std(drawn) == pytest.approx(10.0, rel=0.03)
+    records = family.sample(np.array([2.0, 10.0, -2.5, 0.5, 3.0]), N, SeededSource(1))
+    assert np.std(records[:, 0]) == pytest.approx(10.0, rel=0.03)
+
+
 def test_what_cannot_be_meant_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"parameters of shape \(4,\); the family has 5"):
         GaussianRegressions(2).sample(np.zeros(4), 3, SeededSource(1))

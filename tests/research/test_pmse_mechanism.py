@@ -29,7 +29,7 @@ from topdown.workload.schema import Schema
 pytestmark = pytest.mark.system
 
 EXPONENTS = [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(7, 2), Fraction(1, 2)]
-GAUSSIAN = GaussianRegressions(2)
+GAUSSIAN = GaussianRegressions(2, prior_variance=10.0)
 
 
 # -- exact selection -------------------------------------------------------------------------------------------------

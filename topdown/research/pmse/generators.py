@@ -81,8 +81,9 @@ class GaussianRegressions:
     """Continuous columns one after another, each normal with a mean linear in those before it.
 
     Column j (from 0) has j + 2 parameters: the intercept, the slopes on columns 0 to j - 1, the spread. The source
-    writes N(2, 10) and does not say whether that is a variance or a deviation. A spread that the prior or a random walk
-    makes negative counts by its size. The prior of every parameter is normal.
+    writes N(2, 10) and does not say whether that is a variance or a deviation; its printed results are those of
+    deviations (docs/pmse.md), and so are the defaults: the prior N(0, 10) has the variance 100. A spread that the prior
+    or a random walk makes negative counts by its size. The prior of every parameter is normal.
 
     Args:
         columns: how many columns there are.
@@ -101,7 +102,7 @@ class GaussianRegressions:
     columns: int = 2
     spread: Literal["variance", "deviation"] = "deviation"
     prior_mean: float = 0.0
-    prior_variance: float = 10.0
+    prior_variance: float = 100.0
 
     def __post_init__(self) -> None:
         _require_positive(self.prior_variance)
