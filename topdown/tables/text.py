@@ -108,7 +108,7 @@ def _require_text(path: Path, head: bytes, form: Format) -> None:
         if _is_wide(head[:400]):
             remedy = 'say input.encoding = "utf-16", or save it as UTF-8' if form.has_settings else "save it as UTF-8"
             what = f'is not UTF-8 text but UTF-16 ("Unicode" in Excel); {remedy}'
-        elif 0 in head[:400]:
+        elif 0 < head[:400].count(0) >= len(head[:400]) // 4:
             what = "cannot be read as text: it begins with bytes of 0, as binary or damaged files do; give a text file"
     if what is not None:
         raise DataError(f"{shown_path(path)}: {what}")
