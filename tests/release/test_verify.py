@@ -292,6 +292,9 @@ def test_a_manifest_that_says_something_else_of_its_budget_is_refused(
         DataError, match=rf"manifest.json: what its privacy\.{name} says does not follow from the shares"
     ):
         td.verify_release(public)
+    (public / "manifest.json").write_text(json.dumps({**manifest, "software": "topdown"}))
+    with pytest.raises(DataError, match=r"manifest.json: what its privacy says does not follow"):
+        td.verify_release(public)
     manifest["software"]["topdown"] = "0.1.9"  # of another version nothing is known but how it drew
     (public / "manifest.json").write_text(json.dumps(manifest))
     td.verify_release(public)

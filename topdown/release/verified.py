@@ -102,17 +102,17 @@ def verify_release(public: str | Path) -> Verified:
 def _require_privacy(folder: Path, manifest: Mapping[str, Any], plan: Plan) -> None:
     """Refuse a manifest whose budget, or what it says is protected, does not follow from its ``plan``, where this
     version wrote it: another one may word it differently."""
-    if manifest["software"]["topdown"] != version_of():
-        return
     try:
+        if manifest["software"]["topdown"] != version_of():
+            return
         of_levels = manifest if manifest["spine"] is None else manifest["spine"]
         follows = privacy_of(plan, [one["level"] for one in of_levels["levels"]])
-        wrong = [name for name, own in follows.items() if manifest["privacy"][name] != own]
+        wrong = [f"privacy.{name}" for name, own in follows.items() if manifest["privacy"][name] != own]
     except MALFORMED:
         wrong = ["privacy"]
     if wrong:
         raise DataError(
-            f"{shown_path(folder / MANIFEST)}: what its privacy.{wrong[0]} says does not follow from the shares of the "
+            f"{shown_path(folder / MANIFEST)}: what its {wrong[0]} says does not follow from the shares of the "
             f"budget; {FETCH}"
         )
 
