@@ -35,15 +35,14 @@ def released(config: RunConfig | LinkedConfig, public: Path, journal: Journal, b
     # This comes first: no other noise may be drawn if a file has to be written again.
     require_noise(public, named_noise(public), journal, begun)
     again = f"move {shown_path(public)} away and run again: the same release is made of the same noise"
-    tables: list[tuple[RunConfig, Path]] = []
     if isinstance(config, RunConfig):
-        tables = [(config, public)]
+        tables = [(config, public, verify_files(public, remedy=again))]
     else:
         verify_linked(public)
-        tables = [(config.of_table(name), public / name) for name in config.universe.names]
+        folders = {name: public / name for name in config.universe.names}
+        tables = [(config.of_table(name), own, manifest_at(own / MANIFEST)) for name, own in folders.items()]
     charged = charged_to(config)
-    for own, folder in tables:
-        manifest = verify_files(folder, remedy=again)
+    for own, folder, manifest in tables:
         if charged is not None and manifest["ledger"] is not None:
             Ledger(charged.path).require_record(str(manifest["ledger"]["record"]), folder / MANIFEST)
         require_same_forms(own, manifest, public)

@@ -299,9 +299,10 @@ class LinkedFamily(NamedTuple):
             raise ProjectionError("a family's program was not solved: what was measured does not determine it")
         rounds = 0 if near is None else near.rounds
         for attempt in range(attempts):
-            begin = linked_kernel.Begin.from_nothing(program)
             if near is not None and attempt == 0:
                 begin = linked_kernel.Begin.near(program, near.x, near.sums, near.rows)
+            else:
+                begin = linked_kernel.Begin.from_nothing(program)
             generator = np.random.default_rng(attempt)
             x, sums, rows, ended, more = linked_kernel.solve_linked(program, begin, generator)
             rounds += more
