@@ -98,7 +98,7 @@ def _require_called(columns: Sequence[str], *, package: bool) -> None:
     known |= {"geoid", "level", "parent", "name"}
     for column in columns:
         every = [column, *(f"{column}_{end}" for end in STATED_ENDS)]
-        own = {_ascii_lower(name) for name in every} if package else set(every)
+        own = {_as_in_sqlite(name) for name in every} if package else set(every)
         if not known.isdisjoint(own):
             raise ConfigError(
                 f"cell {shown(column)} has the same name as another column of the map"
@@ -108,9 +108,9 @@ def _require_called(columns: Sequence[str], *, package: bool) -> None:
         known |= own
 
 
-def _ascii_lower(name: str) -> str:
-    """``name`` as SQLite compares names."""
-    return "".join(sign.lower() if sign.isascii() else sign for sign in name)
+def _as_in_sqlite(name: str) -> str:
+    """``name`` as SQLite compares names: only of the letters A to Z are upper and lower case the same."""
+    return name.encode().lower().decode()
 
 
 def _outlines_of(geography: Geography, source: Path) -> tuple[IntArray, Any]:

@@ -57,7 +57,7 @@ from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named
 from topdown.projection.upward_start import require_start
-from topdown.release.layouts import EVERY_CELL, WITH_RECORDS, row_columns
+from topdown.release.layouts import row_columns
 from topdown.release.manifest import Origin
 from topdown.release.places import require_not_public
 from topdown.studies.methods import StudiedMethod
@@ -298,7 +298,7 @@ def _prepare(
         if leaves is not None:
             require_parts(config, plan, geography, counts.schema, executor)
         none = "the noise is within bounds, and its law depends on the true count" if plan.bounds.any else None
-        require_exportable(config, geography, counts.schema, WITH_RECORDS if config.by_family else EVERY_CELL, none)
+        require_exportable(config, geography, counts.schema, none, by_family=config.by_family)
         if config.output.replicates:
             require_replicable(plan, geography.levels)
         limits = read_limits(config, geography, counts.schema)

@@ -24,7 +24,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.unit_sums import published
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.machine.progress import Stages
-from topdown.release.layouts import Layout
+from topdown.release.layouts import EVERY_CELL, WITH_RECORDS
 from topdown.release.manifest import MALFORMED
 from topdown.release.places import MANIFEST
 from topdown.tables.tidy import named_failures, write_json
@@ -62,14 +62,21 @@ def require_exports(config: DerivationConfig, directory: Path | None = None) -> 
 
 
 def require_exportable(
-    config: DerivationConfig, geography: Geography, schema: Schema, layout: Layout, no_margins: str | None = None
+    config: DerivationConfig,
+    geography: Geography,
+    schema: Schema,
+    no_margins: str | None = None,
+    *,
+    by_family: bool,
 ) -> None:
     """Refuse, before anything is drawn, units, levels and attributes that a format of ``config`` cannot represent.
-    ``geography``: of the measured units; ``layout``: of the release.
+    ``geography``: of the measured units; ``by_family``: whether the release is made family by family, on the cells that
+    it has.
 
     ``no_margins``: why the release has no margins of error; None where it has some. Raises `ConfigError` and
     `DataError` naming the format.
     """
+    layout = WITH_RECORDS if by_family else EVERY_CELL
     for form in _chosen(config):
         try:
             if form.of_margins and no_margins is not None:

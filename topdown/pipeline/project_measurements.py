@@ -18,7 +18,6 @@ from topdown.pipeline.derive import Drawn, Outcome, derive, require_solver
 from topdown.pipeline.exports import require_exportable, require_exports, write_exports
 from topdown.projection.method import method_named
 from topdown.release.known_variances import STATEMENT
-from topdown.release.layouts import EVERY_CELL, WITH_RECORDS
 from topdown.release.manifest import DerivedFrom, Origin
 from topdown.release.places import require_outside_releases
 from topdown.release.read import Published, read_measurements, require_all
@@ -62,8 +61,7 @@ def project_measurements(
     if by_family:
         method.require_root_measured(measurements)
     none = no_margins(measurements)
-    layout = WITH_RECORDS if by_family else EVERY_CELL
-    require_exportable(config, measurements.geography, measurements.schema, layout, none)
+    require_exportable(config, measurements.geography, measurements.schema, none, by_family=by_family)
     if config.output.replicates and none is not None:
         raise ConfigError(f"output.replicates: {none}; leave replicates out")
     stages.say(f"read      {source.measurements.geography.n_nodes:,} nodes x {len(source.measurements.cells)} cells")
